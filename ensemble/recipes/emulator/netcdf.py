@@ -139,6 +139,8 @@ class Reader:
             raise UserError(
                 f"{path}: {target.name} has the dimensions {_listed(dims)}, not time, row and column: select one level of it"
             )
+        if not target.size:
+            raise UserError(f"{path}: {target.name} has no values ({dict(target.sizes)}): get the file again")
         for field in fields[1:]:
             if field.dims != dims:
                 _refuse_dimensions(path, field, dims, target.name)
@@ -408,7 +410,7 @@ def _refuse_missing(place: _Place, name: str, values: np.ndarray, is_needed: np.
     if len(missing):
         row, column = missing[0]
         raise UserError(
-            f"{place.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points where it "
-            f"is needed (time {place.time}), the first at row {row + place.first_row} and column {column}: correct the "
-            "file, or its mask"
+            f"{place.path}: {name} has no finite value (NaN or infinity) at {len(missing):,} of "
+            f"{int(is_needed.sum()):,} points where it is needed (time {place.time}), the first at row "
+            f"{row + place.first_row} and column {column}: correct the file, or its mask"
         )

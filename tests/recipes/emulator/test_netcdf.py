@@ -139,6 +139,16 @@ def without_target(dataset: xarray.Dataset) -> xarray.Dataset:
     return dataset
 
 
+def without(dim: str) -> Change:
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        """The dataset with a record dimension of length 0."""
+        dataset = dataset.isel({dim: slice(0)})
+        dataset.encoding["unlimited_dims"] = [dim]
+        return dataset
+
+    return change
+
+
 def set_units(name: str, units: str) -> Change:
     return multiplied(name, 1, units)
 
@@ -149,8 +159,14 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "masked": (on_land_everywhere, "has no point to keep: umask is 1 at no point"),
     "tropics": (lambda dataset: dataset.isel(nj=slice(20, 28)), "no sea point lies beyond 40 degrees"),
     "no ice": (multiplied("aice_h", 0, None), "no sea point beyond 40 degrees of latitude has aice_h above 0 and at most 1"),
-    "NaN": (with_nan, r"hs_h has no value \(NaN\) at 1 of .* the first at row \d+ and column \d+"),
-    "NaN in the target": (without_target, r"aice_h has no value \(NaN\) at 1 of"),
+    "no time": (without("time"), "aice_h has no values .*'time': 0"),
+    "no column": (without("ni"), "aice_h has no values .*'ni': 0"),
+    "infinity": (
+        lambda dataset: dataset.assign(hs_h=dataset["hs_h"].where(dataset["hs_h"] < 0.3, np.inf)),
+        r"hs_h has no finite value \(NaN or infinity\)",
+    ),
+    "NaN": (with_nan, r"hs_h has no finite value \(NaN or infinity\) at 1 of .* the first at row \d+ and column \d+"),
+    "NaN in the target": (without_target, r"aice_h has no finite value \(NaN or infinity\) at 1 of"),
     "order": (
         lambda dataset: dataset.assign(hi_h=dataset["hi_h"].transpose("time", "ni", "nj")),
         r"hi_h has the dimensions \(time, ni, nj\), but aice_h needs \(time, nj, ni\) in this order",
@@ -167,10 +183,12 @@ FAULTS: dict[str, tuple[Change, str]] = {
         r"sst_h is not numeric .*names\.sst=",
     ),
     "no latitude": (
-        lambda dataset: dataset.assign(ULAT=dataset["ULAT"].where(dataset["ULAT"] < 80)), r"ULAT has no value \(NaN\)",
+        lambda dataset: dataset.assign(ULAT=dataset["ULAT"].where(dataset["ULAT"] < 80)),
+        r"ULAT has no finite value \(NaN or infinity\)",
     ),
     "no longitude": (
-        lambda dataset: dataset.assign(ULON=dataset["ULON"].where(dataset["ULON"] > 9)), r"ULON has no value \(NaN\)",
+        lambda dataset: dataset.assign(ULON=dataset["ULON"].where(dataset["ULON"] > 9)),
+        r"ULON has no finite value \(NaN or infinity\)",
     ),
     "radians": (set_units("ULAT", "radians"), "ULAT has the units 'radians', and names.latitude needs degrees"),
     "snow in cm without a unit": (multiplied("hs_h", 100, ""), r"hs_h is \d+.* m at a point to keep, outside 0 to 10"),
@@ -239,7 +257,7 @@ def test_what_is_no_netcdf_and_what_is_another_grid(file: Path, tmp_path: Path) 
 def test_nothing_is_left_of_a_refused_preparation(file: Path, tmp_path: Path) -> None:
     """An incomplete folder would look like prepared data."""
     bad = changed(file, tmp_path, with_nan)
-    with pytest.raises(UserError, match="hs_h has no value"):
+    with pytest.raises(UserError, match="hs_h has no finite value"):
         prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(file), str(bad)), inputs=14, tile=4))
     assert {path.name for path in tmp_path.iterdir()} == {"changed.nc"}
 
