@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 NUM_KNOTS = 128
 MAX_ROWS = 50_000
-"""Largest number of rows, a random sample, from which quantiles are computed."""
+"""Largest number of rows with a known value, a random sample, from which quantiles are computed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,9 +30,10 @@ class Scale:
 
 def fit(values: np.ndarray, num_bins: int) -> Scale:
     """Fit the transformation to the values of a feature in the rows of a copy, (num_rows,) float32, NaN if missing."""
-    if len(values) > MAX_ROWS:  # evenly spaced rows would be of one kind where rows alternate, such as home and away teams
-        values = np.random.default_rng(0).choice(values, MAX_ROWS, replace=False, shuffle=False)
-    known = np.sort(values[np.isfinite(values)]).astype(np.float64)
+    known = values[np.isfinite(values)]
+    if len(known) > MAX_ROWS:  # evenly spaced rows would be of one kind where rows alternate, such as home and away teams
+        known = np.random.default_rng(0).choice(known, MAX_ROWS, replace=False, shuffle=False)
+    known = np.sort(known).astype(np.float64)
     scale = Scale(
         knots=np.full(NUM_KNOTS, np.inf, np.float32),
         segments=np.zeros((NUM_KNOTS, 5), np.float32),
