@@ -7,7 +7,8 @@ value. With n residuals in a bin, in ascending order, the quantiles are residual
 0.05 (sum(w) + mean(w)). The quantiles of few residuals are the smallest and the largest one. Lei et al. 2018,
 https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6. An interval
 that would not contain its own prediction is widened to contain it. This is needed, for example, where the target nearly
-always has its largest value, and the predictions are its mean.
+always has its largest value, and the predictions are its mean. Both ends are at least `ROUNDING` away from the
+prediction: where most targets are 0, the errors of most predictions may be nothing but rounding.
 
 If the groups of the rows follow each other in time, errors often grow from block to block. Then intervals are also fitted on
 earlier blocks, and all ends are multiplied by the factor by which 90 % of the values of the later blocks would be within
@@ -35,6 +36,8 @@ MOST_BINS = 10
 """Largest number of bins."""
 NUM_FOLDS = 5
 """Number of blocks of groups in `cross_fitted`."""
+ROUNDING = 1e-6
+"""By how much rounding may move a prediction, in standard deviations of the target: members predict 32-bit floats."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,8 @@ def fit(
     if group is None or group.min() == group.max():
         return fitted
     factor, residuals = _factor(target, prediction, group, weight, cluster), target - prediction
-    least, most = min(float(residuals.min()), 0.0), max(float(residuals.max()), 0.0)
+    margin = _margin(target)
+    least, most = min(float(residuals.min()), -margin), max(float(residuals.max()), margin)
     low, high = tuple(max(factor * end, least) for end in fitted.low), tuple(min(factor * end, most) for end in fitted.high)
     return dataclasses.replace(fitted, low=low, high=high)
 
@@ -94,7 +98,8 @@ def _fit(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None, 
     bins = np.searchsorted(begins, prediction, side="right")
     residuals = target - prediction
     rows_of = [np.flatnonzero(bins == number) for number in range(len(begins) + 1)]
-    quantiles = [_quantiles(residuals[rows], weight_of(weight, rows)) for rows in rows_of]
+    margin = _margin(target)
+    quantiles = [_quantiles(residuals[rows], weight_of(weight, rows), margin) for rows in rows_of]
     low, high = zip(*quantiles, strict=True)
     return Intervals(begins=tuple(begins), low=low, high=high)
 
@@ -120,11 +125,16 @@ def _factor(
     return max(1.0, float(ratio[known[_tail(len(known), weight_of(weight, known), 10) - 1]]))
 
 
-def _quantiles(residuals: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
-    """The two quantiles of residuals (n,); the lower one is at most 0 and the upper one at least 0."""
+def _margin(target: np.ndarray) -> float:
+    """By how much rounding may move a prediction, in the unit of the target."""
+    return ROUNDING * float(np.std(target))
+
+
+def _quantiles(residuals: np.ndarray, weight: np.ndarray | None, margin: float) -> tuple[float, float]:
+    """The two quantiles of residuals (n,); the lower one is at most -margin and the upper one at least margin."""
     order = np.argsort(residuals)
     first, last = (_tail(len(rows), weight_of(weight, rows), 20) for rows in (order, order[::-1]))
-    return min(float(residuals[order[first - 1]]), 0.0), max(float(residuals[order[-last]]), 0.0)
+    return min(float(residuals[order[first - 1]]), -margin), max(float(residuals[order[-last]]), margin)
 
 
 def _tail(num_rows: int, weight: np.ndarray | None, part: int) -> int:

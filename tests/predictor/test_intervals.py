@@ -113,6 +113,24 @@ def test_an_interval_holds_its_prediction() -> None:
     assert max(ends.low) <= 0 <= min(ends.high)
 
 
+def test_rounding_moves_no_target_out_of_its_interval() -> None:
+    """If most targets are 0, trees that minimise the absolute error predict 0 for many rows, but for the rounding of 32-bit
+    floats. Ends as near as that would miss the zeros of many rows. In time, the errors of later blocks would be many times
+    those of earlier ones, and all intervals would be wider."""
+    generator = np.random.default_rng(0)
+    target = np.where(generator.random(4000) < 0.75, 0.0, np.exp(5 + generator.normal(size=4000)))
+    target[2000:] = generator.permutation(target[:2000])  # so that later values are those of earlier rows
+    block = np.arange(4000) // 400
+    rounding = 1e-6 * generator.normal(size=10)[block]  # each block is predicted by another copy
+    for group, is_forward in ((generator.permutation(block), False), (block, True)):
+        for prediction in (np.zeros(4000), rounding):
+            result = intervals.cross_fitted(target, prediction, group, is_forward)
+            assert result is not None
+            assert result["coverage"] == pytest.approx(0.95, abs=0.02)  # no value is below 0
+    exact, rounded = (intervals.fit(target, prediction, group=block) for prediction in (np.zeros(4000), rounding))
+    assert np.mean(rounded.high) == pytest.approx(exact.high[0], rel=0.2)
+
+
 def test_rows_count_by_their_weights() -> None:
     """Where the few rows of large weight have large errors, far fewer than nine of ten targets by weight would be within."""
     generator = np.random.default_rng(0)
