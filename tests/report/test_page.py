@@ -238,6 +238,20 @@ def test_a_regression_of_two_members(tmp_path: Path) -> None:
     assert "Simplex weights are chosen unless best member is better by more than half a standard error." in two
 
 
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("binary", "measured on out-of-fold predictions (weighted by w). Counts and costs are per 1,000 rows,"),
+        ("multiclass", "For the rows of each true class, the share (weighted by w) that the ensemble predicted"),
+        ("regression", "rows (weighted by w), each with quantiles of other rows,"),
+    ],
+)
+def test_weighted_counts_are_not_called_rows(tmp_path: Path, kind: str, sentence: str) -> None:
+    """Where heavy rows are more often positive, a reader would expect twice as many alarms as a thousand rows have."""
+    names = ("a", "b", "c", "d") if kind == "multiclass" else ("no", "yes")
+    assert sentence in text(write_table(tmp_path, kind, names=names, config={"weight": "w"}))
+
+
 def test_combiners_and_calibrators_are_separate(tmp_path: Path) -> None:
     """The first calibrator would look chosen, or the score of the chosen combiner would contradict that of the ensemble."""
     page = write_table(tmp_path, "binary", fit={"combiner": "simplex", "calibration": "none,platt"})
