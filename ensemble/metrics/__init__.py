@@ -73,6 +73,8 @@ REPORTED_METRICS = {
 """By kind of task, the metrics that are reported for each combiner and calibrator, and for each part of the data."""
 BIASED = ("calibration_error",)
 """Metrics that are systematically larger in bootstrap draws than on the rows themselves."""
+UNDEFINED_WITHOUT = {1: ("average_precision", "roc_auc", "lift_at_5pct"), 0: ("roc_auc",)}
+"""By value of a binary target, the metrics that are undefined in a draw without such rows."""
 
 SCORERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Scorer]] = {
     "binary": binary.BinaryScorer,
@@ -178,16 +180,22 @@ def bootstrap_draws(
     scores: Callable[..., np.ndarray] = SCORERS[kind](target, prediction, group).scores
     if kind == "binary" and is_whole:
         scores = functools.partial(scores, weight_before_draw=row_weight)
-    return draws_of(scores, cluster, num_draws, generator, weight)
+    draws = draws_of(scores, cluster, num_draws, generator, weight)
+    for value, names in UNDEFINED_WITHOUT.items() if kind == "binary" else ():
+        if len(np.unique(np.asarray(cluster)[(np.asarray(target) == value) & (row_weight > 0)])) == 1:
+            draws.drawn[:, [list(METRICS[kind]).index(name) for name in names]] = np.nan
+    return draws
 
 
 def score_intervals(kind: str, draws: Draws, is_difference: bool = False) -> dict[str, Interval]:
     """Each score of `bootstrap_draws`, or its difference between two predictions, with its 95 % percentile interval.
 
-    Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN. The calibration error
-    is larger in almost every draw, since resampling adds noise to each bin. So its draws are shifted until their median is
-    the score, and the interval of the score, unlike that of a difference, does not extend below 0. The interval of a score
-    contains it: R² of the mean of the rows is 0, and below 0 in every draw.
+    Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN, and also for
+    `UNDEFINED_WITHOUT` if one cluster has all positives: all draws that are left have this cluster, so they do not show how
+    much the score depends on it. The calibration error is larger in almost every draw, since resampling adds noise to each
+    bin. So its draws are shifted until their median is the score, and the interval of the score, unlike that of a
+    difference, does not extend below 0. The interval of a score contains it: R² of the mean of the rows is 0, and below 0 in
+    every draw.
     """
     result = intervals(METRICS[kind], draws, BIASED)
     if is_difference:

@@ -215,6 +215,19 @@ def test_one_cluster_has_no_interval() -> None:
     assert math.isnan(interval.high)
 
 
+def test_one_cluster_with_all_positives_has_no_interval() -> None:
+    """Every draw with a score has this cluster, so an interval would be far too narrow: with one positive row, 13 % of the
+    intervals of 95 % contained the true ROC-AUC."""
+    generator = np.random.default_rng(0)
+    target = np.append(np.ones(2), np.zeros(98))
+    for cluster, is_known in ((np.arange(100), True), (np.arange(100) // 2, False)):
+        draws = bootstrap_draws(target, generator.random(100), np.zeros(100), cluster, generator=generator)
+        for intervals in (score_intervals("binary", draws), score_intervals("binary", draws.minus(draws), True)):
+            for name in ("average_precision", "roc_auc", "lift_at_5pct"):
+                assert np.isfinite(intervals[name]).tolist() == [True, is_known, is_known]
+            assert np.isfinite(intervals["log_loss"]).all()
+
+
 def test_reliability_keeps_every_row() -> None:
     """The curve would lose rows, or show a forecast that is calibrated as one that is not."""
     data = market(40_000)
