@@ -38,7 +38,7 @@ METRIC_DESCRIPTIONS = {
         "log_loss": "The mean of −log of the probability of the true outcome: confident errors cost most.",
         "brier": "The mean squared difference between the probability and the outcome (0 or 1).",
         "calibration_error": "The mean absolute difference between predicted probability and observed frequency, over bins.",
-        "precision_at_5pct": "The share of positive rows among each block’s top 5 %.",
+        "precision_at_5pct": "The share of positive rows among each block’s top 5 %, rounded down, but at least one row.",
         "lift_at_5pct": "That precision as a multiple of the base rate.",
         "accuracy": "The share of the rows whose likelier outcome is the true one.",
     },

@@ -252,6 +252,11 @@ def test_weighted_counts_are_not_called_rows(tmp_path: Path, kind: str, sentence
     assert sentence in text(write_table(tmp_path, kind, names=names, config={"weight": "w"}))
 
 
+def test_the_top_of_a_small_block_is_one_row(tmp_path: Path) -> None:
+    """Of a block of five rows the top 5 % are 20 %, so its lift would be taken for that of a much smaller part."""
+    assert "each block’s top 5 %, rounded down, but at least one row." in text(write_table(tmp_path, "binary"))
+
+
 def test_combiners_and_calibrators_are_separate(tmp_path: Path) -> None:
     """The first calibrator would look chosen, or the score of the chosen combiner would contradict that of the ensemble."""
     page = write_table(tmp_path, "binary", fit={"combiner": "simplex", "calibration": "none,platt"})
