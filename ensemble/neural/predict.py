@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import configuration, folders, recipe
+from ensemble.arrow import read_columns
 from ensemble.data import inputs
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
@@ -89,6 +90,12 @@ class NeuralMember:
                     f"'{name}' too"
                 )
         columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in ("prediction", *needed)}
+        task = manifest.get("task")
+        for name in needed if task and split in manifest["splits"] else ():
+            stored = read_columns(Path(data) / "rows" / split, {"row_id", task[name]})
+            if np.array_equal(stored["row_id"], rows["row_id"]) and arrays[name].shape == stored[task[name]].shape:
+                _refuse_other(neural_recipe.name, split, name, task[name], arrays[name], stored)
+                columns[name] = stored[task[name]].astype(np.float64)
         if neural_recipe.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])
         if split == inputs.FORECAST and hasattr(neural_recipe, "reasons"):
@@ -124,3 +131,21 @@ class NeuralMember:
                 raise UserError(f"{options}: members of the recipe {name} have no such settings; leave them out")
             neural_recipe.predicting(**self._options)
         return neural_recipe
+
+
+def _refuse_other(
+    name: str, split: str, returned_name: str, column: str, returned: np.ndarray, stored: dict[str, np.ndarray]
+) -> None:
+    """Raise `UserError` unless `predict` of the recipe `name` returned the values of a column of rows/SPLIT, perhaps in
+    float32; the targets of a forecast are unknown.
+
+    stored : this column and row_id
+    """
+    differs = stored[column].astype(np.float32) != returned.astype(np.float32)
+    if split != inputs.FORECAST and differs.any():
+        first = int(differs.argmax())
+        raise UserError(
+            f"predict(…) of the recipe {name} returns the {returned_name} {returned[first]:g} for the row_id "
+            f"{stored['row_id'][first]} of rows/{split}, but its column {column} has {stored[column][first]:g}: return the "
+            "values of this column, and let `gather` return the rows in the given order"
+        )

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from guide import NAME, baseline, blocks, write_files
 from launcher import ACCELERATE, MULTI_CPU, ROOT
 from launcher import TRAIN as TRAIN_SCRIPT
 from scripts_run import NETWORKS, forked
 
+from ensemble import predictions
 from ensemble.recipe import Recipe
 
 MAX_LINES = 150
@@ -105,6 +107,43 @@ def test_the_baseline_of_the_guide_is_compared(desk: Path, tmp_path: Path) -> No
     assert scores["scores"]["bill"]["root_mean_squared_error"]["value"] > 3
 
 
+def changed(folder: Path, path: str, before: str, after: str) -> None:
+    """Change a file of the example in a folder."""
+    file = folder / f"my_company/churn/{path}.py"
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
+
+
+def test_a_target_in_float64_is_the_same_in_all_members(tmp_path: Path) -> None:
+    """The ensemble would refuse a network that computes in float32, as one with another target, after all trainings."""
+    write_files(tmp_path)
+    (tmp_path / "my_company/churn/baselines.py").write_text(baseline())
+    changed(tmp_path, "prepare", "months.astype(np.float32)", "months")
+    changed(tmp_path, "training", '["months"].take(rows)', '["months"].take(rows).astype(np.float32)')
+    for words in (
+        ("prepare_data", "out=prepared", "num_customers=200"),
+        ("train", "data=prepared", "out=network", "max_epochs=0.5"),
+        ("predict", "member=network", "data=prepared", "out=predictions"),
+        ("predict", "member=bill", "data=prepared", "out=predictions"),
+    ):
+        done = forked(words[0], "--recipe", NAME, *words[1:], folder=tmp_path, libraries=NETWORKS)
+        assert done.returncode == 0, done.stderr
+    members = [predictions.read(tmp_path / f"predictions/{name}.blend.parquet") for name in ("network", "bill")]
+    common, _ = predictions.align(members)
+    assert (common.target != common.target.astype(np.float32)).any(), "this test could not fail"
+
+
+def test_rows_in_another_order_are_refused(desk: Path, tmp_path: Path) -> None:
+    """A `gather` that sorts rows, as by their length, would give each row the prediction of another."""
+    write_files(tmp_path)
+    changed(tmp_path, "training", "        features = np.stack", "        rows = rows[::-1]\n        features = np.stack")
+    words = (f"member={desk / 'members/network'}", f"data={desk / 'prepared'}", f"out={tmp_path / 'new'}")
+    done = forked("predict", "--recipe", NAME, *words, folder=tmp_path, libraries=NETWORKS)
+    assert done.returncode == 2, done.stderr
+    assert "let `gather` return the rows in the given order" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -191,9 +230,7 @@ def test_a_slip_in_a_recipe_gets_one_sentence(
 ) -> None:
     """The author of a recipe would have to find a forgotten entry from a traceback of other code."""
     write_files(tmp_path)
-    file = tmp_path / f"my_company/churn/{path}.py"
-    assert before in file.read_text()
-    file.write_text(file.read_text().replace(before, after))
+    changed(tmp_path, path, before, after)
     name, *rest = words
     given = (word.replace("data=", f"data={desk}/") for word in rest)
     done = forked(name, "--recipe", NAME, *given, folder=tmp_path, libraries=NETWORKS)
