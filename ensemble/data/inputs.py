@@ -1,7 +1,10 @@
 """The columns and settings of prepared data that a member depends on, and the check that it may predict other data."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ensemble.errors import UserError, listed, shortened
 
@@ -10,6 +13,10 @@ BLEND = "blend"
 """The split on which an ensemble is fitted."""
 LEARNED = ("train", "validation", BLEND)
 """The splits whose rows the final model of a refit learns. This model predicts only later splits."""
+
+
+IDS = ("row_id", "group", "cluster")
+"""The columns of whole numbers in a prediction file."""
 
 
 def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -66,3 +73,19 @@ def _differences(inputs: dict[str, Any], expected: dict[str, Any]) -> list[str]:
         elif now != before:
             names.append(name)
     return names
+
+
+def checked_columns(columns: Any, function: str, names: Iterable[str]) -> dict[str, Any]:
+    """Return the columns that a function of a recipe returned; `UserError` unless those of `names` are NumPy arrays, and
+    `IDS` whole numbers."""
+    if not isinstance(columns, dict):
+        raise UserError(f"{function} returns {type(columns).__name__}: return a dict of NumPy arrays")
+    for name in names:
+        values = columns.get(name)
+        kind = f"of the type {values.dtype}" if isinstance(values, np.ndarray) else f"as {type(values).__name__}"
+        if name not in columns:
+            raise UserError(f"{function} returns no {name}: return this column of the rows too")
+        if not isinstance(values, np.ndarray) or (name in IDS and values.dtype.kind not in "iu"):
+            rule = "whole numbers" if name in IDS else "numbers"
+            raise UserError(f"{function} returns {name} {kind}: return a NumPy array of {rule}")
+    return columns

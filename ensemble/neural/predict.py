@@ -89,13 +89,14 @@ class NeuralMember:
                     f"predict(…) of the recipe {neural_recipe.name} returns no {name}, but {reason}: return this column as "
                     f"'{name}' too"
                 )
+        inputs.checked_columns(rows, f"describe(…) of the recipe {neural_recipe.name}", inputs.IDS)
         columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in ("prediction", *needed)}
-        task = manifest.get("task")
-        for name in needed if task and split in manifest["splits"] else ():
-            stored = read_columns(Path(data) / "rows" / split, {"row_id", task[name]})
-            if np.array_equal(stored["row_id"], rows["row_id"]) and arrays[name].shape == stored[task[name]].shape:
-                _refuse_other(neural_recipe.name, split, name, task[name], arrays[name], stored)
-                columns[name] = stored[task[name]].astype(np.float64)
+        for name in needed if "task" in manifest and split in manifest["splits"] else ():
+            column = manifest["task"][name]
+            stored = read_columns(Path(data) / "rows" / split, {"row_id", column})
+            if np.array_equal(stored["row_id"], rows["row_id"]) and arrays[name].shape == stored[column].shape:
+                _refuse_other(neural_recipe.name, split, name, column, arrays[name], stored)
+                columns[name] = stored[column].astype(np.float64)
         if neural_recipe.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])
         if split == inputs.FORECAST and hasattr(neural_recipe, "reasons"):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble import folders, predictions, recipe
-from ensemble.data import cross_validation
+from ensemble.data import cross_validation, inputs
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictor import bag
@@ -145,7 +145,9 @@ def load_baseline(name: str, manifest: dict[str, Any]) -> LoadedMember:
         if split not in manifest["splits"]:
             raise UserError(f"{data} has no split '{split}': it has {', '.join(manifest['splits'])}")
         common = {"recipe": manifest["recipe"], "fingerprint": manifest["fingerprint"], "config": {}}
-        return {**common, **predict(data, split, name)}
+        names = () if recipe.of(manifest).get("outputs", "write") else predictions.COLUMNS
+        function = f"predict(…) in baselines.py of the recipe {manifest['recipe']}"
+        return {**common, **inputs.checked_columns(predict(data, split, name), function, names)}
 
     return LoadedMember(bag.with_out_of_fold(predict_split))
 

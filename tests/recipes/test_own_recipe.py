@@ -133,14 +133,29 @@ def test_a_target_in_float64_is_the_same_in_all_members(tmp_path: Path) -> None:
     assert (common.target != common.target.astype(np.float32)).any(), "this test could not fail"
 
 
-def test_rows_in_another_order_are_refused(desk: Path, tmp_path: Path) -> None:
-    """A `gather` that sorts rows, as by their length, would give each row the prediction of another."""
+@pytest.mark.parametrize(
+    ("path", "before", "after", "sentence"),
+    [
+        ("training", "features = np.stack", "rows = rows[::-1]; features = np.stack", "rows in the given order"),
+        ("training", '"group": columns["group"].all(), ', "", f"describe(…) of the recipe {NAME} returns no group: return"),
+        ("training", '["group"].all()', '["group"].all() / 2', "returns group of the type float64: return a NumPy array of"),
+        ("baselines", ', "cluster": "row_id"', "", f"baselines.py of the recipe {NAME} returns no cluster: return"),
+        ("baselines", ".to_numpy() for", " for", "returns row_id as ChunkedArray: return a NumPy array of whole numbers"),
+        ("baselines", '24 - rows["bill"].to_numpy()', "24", "returns prediction as int: return a NumPy array of numbers"),
+    ],
+)
+def test_columns_that_do_not_fit_the_rows_are_refused(
+    desk: Path, tmp_path: Path, path: str, before: str, after: str, sentence: str
+) -> None:
+    """Each row would get the prediction of another, or the author would have to understand a traceback of other code."""
     write_files(tmp_path)
-    changed(tmp_path, "training", "        features = np.stack", "        rows = rows[::-1]\n        features = np.stack")
-    words = (f"member={desk / 'members/network'}", f"data={desk / 'prepared'}", f"out={tmp_path / 'new'}")
+    (tmp_path / "my_company/churn/baselines.py").write_text(baseline())
+    changed(tmp_path, path, before, after)
+    member = "bill" if path == "baselines" else desk / "members/network"
+    words = (f"member={member}", f"data={desk / 'prepared'}", "out=new")
     done = forked("predict", "--recipe", NAME, *words, folder=tmp_path, libraries=NETWORKS)
     assert done.returncode == 2, done.stderr
-    assert "let `gather` return the rows in the given order" in done.stderr.splitlines()[-1]
+    assert sentence in done.stderr.splitlines()[-1]
     assert not (tmp_path / "new").exists()
 
 
