@@ -10,7 +10,6 @@ import fcntl
 import glob
 import hashlib
 import json
-import operator
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import verification
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shortened
 from ensemble.verification import sha256
 
 NAME = "manifest.json"
@@ -406,10 +405,19 @@ def write_manifest(
                 checksums[inode] = sha256(file)
             files[str(name)] = {"bytes": status.st_size, "sha256": checksums[inode]}
     manifest = {**content, "files": files}
-    written = json.loads(json.dumps(manifest, default=operator.methodcaller("item")))
+    written = json.loads(json.dumps(manifest, default=_number))
     manifest["fingerprint"] = written["fingerprint"] = fingerprint_of(written)
     write_json(folder / NAME, written)
     return manifest
+
+
+def _number(value: Any) -> Any:
+    """A number of NumPy as one of Python; `UserError` for another object that JSON does not have."""
+    try:
+        return value.item()
+    except (AttributeError, TypeError, ValueError):
+        rule = "write numbers, texts, lists and dicts, and a dataclass by dataclasses.asdict"
+        raise UserError(f"a manifest cannot have a {type(value).__name__}, as {shortened(repr(value))}: {rule}") from None
 
 
 def sources(files: Iterable[Path]) -> list[dict[str, Any]]:
