@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
+from ensemble.errors import UserError
+from ensemble.trees.settings import TreesConfig
 
 PREPARED = "prepared"
 """The folder of the prepared data of a fit."""
@@ -77,6 +79,13 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     data_recipe = recipe.of(manifest)
     if recipe_plan := data_recipe.get("plan", "plan"):
         planned: list[PlannedMember] = recipe_plan(manifest, num_threads)
+        known = set(configuration.field_names(TreesConfig))
+        for member in planned:
+            if member.kind == "trees" and (unknown := sorted(member.settings.keys() - known)):
+                raise UserError(
+                    f"plan(…) of the recipe {data_recipe.name} gives the tree member {member.name} the setting {unknown[0]}"
+                    ", which scripts/train_trees.py does not have: see its --help"
+                )
     else:
         planned = trees("xgboost", "lightgbm", refit=True) if manifest.get("features") and "task" in manifest else []
         if data_recipe.get("training", "make"):

@@ -281,3 +281,17 @@ def test_prepare_needs_no_result(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("return folders.write_manifest(", "folders.write_manifest("))
     done = run(script("prepare_data", "--recipe", NAME, "out=new", "num_customers=100"), tmp_path)
     assert (done.returncode, "fingerprint" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_plan_with_an_unknown_setting_is_refused_before_a_training(tmp_path: Path) -> None:
+    """The author would read that saved settings are of another version, after the members before it were trained."""
+    write_files(tmp_path)
+    source = "from ensemble.pipeline.plan import trees\n\n\ndef plan(manifest, num_threads):\n    "
+    (tmp_path / "my_company/churn/plan.py").write_text(source + "return trees('xgboost') + trees('lightgbm', rounds=5)\n")
+    done = forked("fit", "--recipe", NAME, "out=new", "num_customers=100", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    sentence = (
+        f"plan(…) of the recipe {NAME} gives the tree member lightgbm the setting rounds, which scripts/train_trees.py"
+    )
+    assert sentence in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "new").exists()
