@@ -120,6 +120,21 @@ def test_the_gradient_is_that_of_the_sum_divided_by_the_count(
         assert torch.linalg.norm(gradient - expected) <= 1e-6 * torch.linalg.norm(expected)
 
 
+def test_a_batch_of_rows_without_weight_has_no_gradient(config: TrainConfig, accelerator: Accelerator) -> None:
+    """The short last batch of an epoch, if all of its rows have the weight 0, would end the run with a loss of NaN."""
+
+    class Weighted(Toy):
+        def rows(self, split: str) -> ToyRows:
+            rows = super().rows(split)
+            rows.known[5] = False
+            return rows
+
+    toy = Weighted()
+    summary = loop.train(toy, dataclasses.replace(config, batch_size=1, max_epochs=1), accelerator)
+    assert (summary["status"], summary["steps"], summary["skipped"]) == ("done", NUM_ROWS, 0)
+    assert [bool(gradient.any()) for _, gradient in toy.recorder.seen].count(False) == 1
+
+
 def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
     config: TrainConfig, accelerator: Accelerator
 ) -> None:
