@@ -81,7 +81,7 @@ class StepResult:
     own_loss_sum: torch.Tensor
     """This rank's sum of losses."""
     loss: float
-    """The sum of losses divided by the count that the recipe returned; NaN if only the count is 0."""
+    """The sum of losses divided by the count that the recipe returned; NaN if only the count is 0, or both in step 0."""
     norm: float
     """The norm of the gradient of `loss`."""
     correction: float
@@ -125,7 +125,7 @@ def step(run: Training) -> StepResult:
         reduction.wait()
     norm_of_sum = state.gradient_norm()
     global_loss_sum, global_count, total_stop_requests, is_out_of_time = totals.tolist()
-    global_count = global_count or (math.nan if global_loss_sum else 1.0)  # no loss either if all rows have weight 0
+    global_count = global_count or (1.0 if run.progress.step and not global_loss_sum else math.nan)  # all rows weigh 0
     # The gradients were divided by the nominal batch size, since the count was not known before
     correction = plan.batch_size / global_count
     run.progress.step = micro.step + 1

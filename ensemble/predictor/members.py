@@ -78,9 +78,7 @@ def baselines(manifest: dict[str, Any]) -> dict[str, str]:
     kind_of_name: dict[str, str] = kinds(manifest) if kinds else {}
     for name, kind in kind_of_name.items():
         if kind not in BASELINE_KINDS:
-            raise UserError(
-                f"the baseline {name} is of kind '{kind}', not one of {', '.join(BASELINE_KINDS)}: see recipe.py"
-            )
+            raise UserError(f"the baseline {name} is of kind '{kind}', not {' or '.join(BASELINE_KINDS)}: see recipe.py")
     return kind_of_name
 
 

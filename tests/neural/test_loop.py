@@ -135,6 +135,18 @@ def test_a_batch_of_rows_without_weight_has_no_gradient(config: TrainConfig, acc
     assert [bool(gradient.any()) for _, gradient in toy.recorder.seen].count(False) == 1
 
 
+def test_a_recipe_that_counts_nothing_is_refused(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Its training would end with the weights with which it began, without a message."""
+
+    class Empty(Toy):
+        def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+            loss, count, state = super().step(model, batch, state)
+            return loss * 0, count * 0, state
+
+    with pytest.raises(UserError, match="from a count of 0"):
+        loop.train(Empty(), dataclasses.replace(config, nonfinite="stop"), accelerator)
+
+
 def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
     config: TrainConfig, accelerator: Accelerator
 ) -> None:

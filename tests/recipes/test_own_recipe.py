@@ -220,7 +220,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("prepare", '"splits": splits', '"parts": splits', ("prepare_data", "out=new"), "lacks splits: see ensemble/"),
         ("prepare", f'"{NAME}"', '"shop.churn"', ("prepare_data", "out=new"), "wrote recipe=shop.churn into its manifest"),
         ("prepare", "dataclasses.asdict(TASK)", "TASK", ("prepare_data", "out=new"), "cannot have a Task, as Task("),
-        ("prepare", "asdict(TASK)", 'asdict(TASK) | {"loss": 1}', ("prepare_data", "out=new"), "the manifest does not fit"),
+        ("prepare", "asdict(TASK)", 'asdict(TASK) | {"loss": 1}', ("prepare_data", "out=new"), "is not a Task"),
         ("prepare", '"unit": ""', '"unit": "category"', ("prepare_data", "out=new"), "but no categories: give their number"),
         ("prepare", '"age": age', '"age": row_id', ("prepare_data", "out=new"), "rows/train is int64: it must be float32"),
         ("prepare", '"age": age', '"years": age', ("prepare_data", "out=new"), "rows/train has no column age"),
