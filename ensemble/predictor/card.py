@@ -115,6 +115,7 @@ def _text(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str
         "",
         "## Limits",
         "",
+        *(f"- Warning: {sentence}." for sentence in scores.get("warnings", ())),
         *parts.limits,
         "- This folder contains the combiner. The models of the members are other folders and are not part of it.",
         "- Whether this may be shared depends on the terms of the data; this card states no licence.",

@@ -132,10 +132,10 @@ def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any
     ensemble, cross_fitted = combine.fit_cross_fitted(fit_rows.target, columns, fit_rows.group, read.member_names, **methods)
     test, candidates = _candidates(task, read, ensemble, cross_fitted, is_forward)
     warnings = scoring.warnings_of_leaks(task, fit_rows, dict(zip(read.member_names, columns.swapaxes(0, 1), strict=True)))
+    warnings += scoring.warnings_of_few(task, scoring.with_clusters(manifest, test))
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
-    other_rows = None if read.scored == read.on else test
-    combined = candidates[ENSEMBLE]
+    combined, other_rows = candidates[ENSEMBLE], (None if read.scored == read.on else test)
     coverage, intervals = scoring.intervals_of(task.kind, fit_rows, cross_fitted, other_rows, combined, is_forward)
     return _Fitted(ensemble, is_forward, test, candidates, coverage, intervals, warnings)
 

@@ -1,4 +1,4 @@
-"""The scores of an ensemble, its members and the baselines, with intervals, as in scores.json; and warnings of leaks."""
+"""The scores of an ensemble, its members and the baselines, with intervals, as in scores.json; and warnings."""
 
 import dataclasses
 from typing import Any
@@ -23,6 +23,9 @@ PERFECT = 0.9999
 PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
 """By kind of task, the metric that is compared with `PERFECT`; the best value of each is 1."""
 
+FEW = 10
+"""With fewer clusters that have positives, or negatives, the intervals of scores are clearly too narrow. Of 150 generated
+tables, 95 % intervals of the ROC-AUC contained the true value in 47 % with 2 positives, 85 % with 5, and 91 % with 15."""
 LEAST_SLICES = 5
 """With fewer slices of time, the bootstrap draws single rows."""
 
@@ -137,3 +140,19 @@ def warnings_of_leaks(task: Task, fit_rows: Predictions, predictions: dict[str, 
                 "that contains the target, or for rows of that split among its training rows"
             )
     return warnings
+
+
+def warnings_of_few(task: Task, rows: Predictions) -> list[str]:
+    """A warning if fewer than `FEW` clusters of the scored rows have positives, or fewer have negatives."""
+    counted = counted_rows(rows.weight)[1]
+    target, cluster = rows.target[counted], rows.cluster[counted]
+    if task.kind != "binary":
+        return []
+    outcomes, total = enumerate(("negative", "positive")), len(np.unique(cluster))
+    number, outcome = min((len(np.unique(cluster[target == value])), name) for value, name in outcomes)
+    if not 0 < number < FEW or total < 2:
+        return []
+    place = f"only {number} of the {total:,} scored rows {'is' if number == 1 else 'are'} {outcome}"
+    if total < len(target):
+        place = f"the {outcome} rows are in only {number} of the {total:,} clusters that the bootstrap draws"
+    return [f"{place}: the intervals of the scores are too narrow"]

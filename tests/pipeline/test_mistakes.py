@@ -297,7 +297,7 @@ COMMANDS = {
     "out=new source=[t.csv] target=y,b": "target=y,b: the table has no such column; it has a, b, y",
     "… drop=[z]": "drop=z: the table has no such column; it has a, b, y",
     "… drop=[y]": "drop=y is the target too: name another column",
-    "… drop=[a,b]": "no column is left to predict y from: drop= names all other columns",
+    "… drop=[a,b]": "no column is left to predict y from: the only other columns are those of drop=[a,b]",
     "… test=1.5": "test=1.5 is impossible: it must be a part of the rows, from 0 to 0.9",
     "… test=-0.1": "test=-0.1 is impossible: it must be a part of the rows, from 0 to 0.9",
     "… test=0.9": "test=0.9 leaves 4 rows for train and 36 for test, but train needs 20 and test 1",

@@ -65,10 +65,11 @@ def test_a_score_that_is_undefined_is_left_out(fitted: Path, prepared: Path, tmp
     scores = folders.read_json(fitted / "scores.json")
     for intervals in scores["scores"].values():
         intervals["roc_auc"] = dict.fromkeys(intervals["roc_auc"])
-    card.write(tmp_path, folders.read_manifest(prepared), scores)
+    card.write(tmp_path, folders.read_manifest(prepared), scores | {"warnings": ["only 3 rows are positive"]})
     read = ModelCard.load(tmp_path / card.NAME)
     assert {result.metric_type for result in read.data.eval_results or []} == set(card.SHOWN["binary"]) - {"roc_auc"}
     assert "| – |" in read.text
+    assert "## Limits\n\n- Warning: only 3 rows are positive.\n" in read.text
 
 
 def test_the_card_names_the_products_that_are_ranked(fitted: Path, prepared: Path, tmp_path: Path) -> None:

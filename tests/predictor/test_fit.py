@@ -1,5 +1,6 @@
 """What is written of an ensemble, and what it depends on."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -169,3 +170,28 @@ def test_a_score_that_any_prediction_has_is_no_leak() -> None:
         blend = Predictions(target=target.astype(float), prediction=prediction, fingerprint="f", **columns)
         assert scoring.warnings_of_leaks(task, blend, {"m": prediction}) == []
     assert len(scoring.warnings_of_leaks(task, blend, {"m": np.eye(2)[rare.astype(int)]})) == 1
+
+
+@pytest.mark.parametrize(
+    ("cluster", "positives", "expected"),
+    [
+        (range(500), 3, ["only 3 of the 500 scored rows are positive: the intervals of the scores are too narrow"]),
+        (range(500), 499, ["only 1 of the 500 scored rows is negative: the intervals of the scores are too narrow"]),
+        (np.arange(500) // 10, 30, [
+            "the positive rows are in only 3 of the 50 clusters that the bootstrap draws: the intervals of the scores are "
+            "too narrow"
+        ]),
+        (range(500), 10, []),
+        (range(500), 0, []),  # no score is defined
+    ],
+)  # fmt: skip
+def test_few_positives_give_a_warning(cluster: Any, positives: int, expected: list[str]) -> None:
+    """A ROC-AUC of .98 to 1.00 would seem certain, although all of it depends on three rows."""
+    ids = np.arange(500)
+    rows = Predictions(
+        row_id=ids, target=(ids < positives).astype(float), prediction=np.full(500, 0.5), group=ids,
+        cluster=np.array(cluster), recipe="r", split="test", member="m", fingerprint="f",
+    )  # fmt: skip
+    task = Task(kind="binary", target="y", metric="roc_auc", group="group", cluster="cluster")
+    assert scoring.warnings_of_few(task, rows) == expected
+    assert scoring.warnings_of_few(dataclasses.replace(task, kind="regression"), rows) == []

@@ -369,6 +369,14 @@ def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
     assert "The forecast has no score: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 
+def test_warnings_of_the_fit_are_on_the_page(copy: Path, tmp_path: Path) -> None:
+    """Only those who saw the terminal would know that a perfect score comes from a leak."""
+    path = copy / "ensemble" / "scores.json"
+    folders.write_json(path, {**folders.read_json(path), "warnings": ["member trees is right on <all> rows"]})
+    seal(copy)
+    assert "Warning: member trees is right on <all> rows." in text(write(copy, tmp_path / "report.html"))
+
+
 def test_a_table_with_a_constant_target_and_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page without R² would say that there is no score, and the range of some rows would be taken for that of all."""
     day, generator = np.arange(200), np.random.default_rng(0)
