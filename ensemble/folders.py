@@ -223,12 +223,12 @@ def refuse_inside(path: str | Path) -> None:
             raise UserError(f"{path} lies inside {folder}, which is {what}: choose a place outside of it")
 
 
-def refuse_unwritable(path: str | Path, unfinished: Path) -> None:
+def refuse_unwritable(path: str | Path, unfinished: Path | None = None) -> None:
     """Raise `UserError` for a file that could not be written later: its folder is a file, is not writable, or lies inside a
     folder with a manifest or inside `unfinished`, which will have one."""
     folder = Path(path).resolve().parent
     refuse_inside(path)
-    if folder.is_relative_to(unfinished):
+    if unfinished and folder.is_relative_to(unfinished):
         raise UserError(f"{path} lies inside {unfinished}, in which the training is written: choose a place outside of it")
     place = next(place for place in (folder, *folder.parents) if place.exists())
     if not (place.is_dir() and os.access(place, os.W_OK)):

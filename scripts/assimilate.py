@@ -17,6 +17,7 @@ def main() -> None:
     from ensemble import folders
 
     folders.refuse_foreign_file(Path(settings.out), "page")
+    folders.refuse_unwritable(settings.out)
 
     from ensemble.recipes.emulator import trained
 

@@ -73,6 +73,9 @@ def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.html").write_text("mine")
     words = [member, f"data={folder / 'prepared'}", f"out={tmp_path / 'notes.html'}"]
     assert "exists and this project did not write it, so the page does not replace it" in refused("assimilate", *words)
+    # Before the member is loaded, and thus before experiments that may take hours
+    words = ["member=none", f"data={folder / 'prepared'}", f"out={tmp_path / 'notes.html' / 'page.html'}"]
+    assert f"cannot be written, since {tmp_path / 'notes.html'} is a file" in refused("assimilate", *words)
     assert (tmp_path / "notes.html").read_text() == "mine"
     for name in ("precious.csv", "precious.ts", "precious.pt2"):
         (tmp_path / name).write_text("1,2\n")
