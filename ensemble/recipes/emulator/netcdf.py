@@ -28,7 +28,8 @@ LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
 """Values outside these limits are an error. A concentration is between 0 and 1, apart from rounding. A larger value is
 probably a percentage. A smaller value probably marks a missing one."""
 ROUNDING = 1e-6
-"""A concentration that exceeds 1 by at most this counts as 1: means of 32-bit floats exceed 1 by some 1e-7."""
+"""A concentration that exceeds 1 by at most this counts as 1: means of 32-bit floats exceed 1 by some 1e-7. An input may exceed
+its limits by this share of their distance."""
 SAME_PLACE = 0.01
 """The largest allowed difference of the latitude or longitude of a point between two files, in degrees. 359 and -1 are
 equal."""
@@ -207,7 +208,8 @@ class Reader:
             name = self.names[number]
             unit = sea_ice.UNITS[name]
             least, most = POSSIBLE[name if name in POSSIBLE else unit]
-            bad = inputs[(inputs[:, number] < least - half_step) | (inputs[:, number] > most + half_step), number]
+            margin = max(half_step, ROUNDING * (most - least))
+            bad = inputs[(inputs[:, number] < least - margin) | (inputs[:, number] > most + margin), number]
             if len(bad):
                 raise UserError(
                     f"{place.path}: {field.name} is {bad[0]:g} {unit} at a point to keep, outside {least:g} to {most:g}: "

@@ -300,12 +300,14 @@ def test_rounding_at_full_cover_and_packed_zeros(file: Path, tmp_path: Path) -> 
 
 
 def test_rounded_zeros_of_inputs(file: Path, tmp_path: Path) -> None:
-    """Packed files whose points without snow are rounded to -1e-17 or half a step below 0 would be refused."""
+    """Files whose points without snow are rounded to -1e-9, or in packed files half a step below 0, would be refused."""
     with xarray.open_dataset(file, decode_times=False) as dataset:
         dataset["hs_h"].values[0, 1:10:3] = 0
         encoding = {"dtype": "int16", "scale_factor": 1e-4, "add_offset": 1.59996, "_FillValue": -32768}
         dataset.to_netcdf(tmp_path / "packed.nc", engine="netcdf4", encoding={"hs_h": encoding})
     assert np.allclose(read(tmp_path / "packed.nc").inputs[:, 4].min(), -4e-5, atol=1e-6)
+    computed = changed(file, tmp_path, lambda dataset: dataset.assign(hs_h=dataset["hs_h"].clip(max=-1e-9)))
+    assert read(computed).inputs[:, 4].max() == np.float32(-1e-9)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
