@@ -28,8 +28,8 @@ LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
 """Values outside these limits are an error. A concentration is between 0 and 1, apart from rounding. A larger value is
 probably a percentage. A smaller value probably marks a missing one."""
 ROUNDING = 1e-6
-"""A concentration that exceeds 1 by at most this counts as 1: means of 32-bit floats exceed 1 by some 1e-7. An input may exceed
-its limits by this share of their distance."""
+"""A concentration that exceeds 1 by at most this counts as 1: means of 32-bit floats exceed 1 by some 1e-7. An input may
+exceed its limits by this share of their distance."""
 SAME_PLACE = 0.01
 """The largest allowed difference of the latitude or longitude of a point between two files, in degrees. 359 and -1 are
 equal."""

@@ -135,7 +135,7 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
         return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train, is_time)])
     if is_id(known):
         why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
-        return Learned(left_out=why)
+        return Learned(left_out=why if known.len() > 1 else "has only one filled cell in train")
     is_repeated = num_different <= known.len() / 2
     names = _categories(known, num_different, max_categories) if is_repeated else []
     is_prose = not is_repeated or (num_different > FEW_CATEGORIES and texts.is_prose(known))

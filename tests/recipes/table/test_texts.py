@@ -116,7 +116,7 @@ def test_a_missing_text_is_missing_everywhere() -> None:
     assert np.isnan(texts.encode(pl.Series([None, "apple car"]), content)).all(axis=1).tolist() == [True, False]
 
 
-def learned(values: list[str], max_categories: int = 10_000) -> columns.Learned:
+def learned(values: list[str | None], max_categories: int = 10_000) -> columns.Learned:
     return columns.learn("c", pl.Series(values), np.ones(len(values), bool), max_categories)
 
 
@@ -125,6 +125,7 @@ def test_what_becomes_of_texts() -> None:
     assert [feature["unit"] for feature in learned(["a", "b", "c"] * 20).features] == ["category"]
     assert "taken for an id" in learned([f"row{number}" for number in range(60)]).left_out
     assert "taken for an id" in learned([f"First{number} Last{number}" for number in range(60)]).left_out
+    assert learned(["comment", *[None] * 59]).left_out == "has only one filled cell in train"
     prose = learned(remarks()[0].to_list())
     assert prose.features[0]["meaning"] == "c: number of characters"
     assert prose.content is not None
