@@ -98,7 +98,10 @@ def page(findings: Mapping[str, Sequence[Finding]]) -> tuple[str, int]:
         start = f"{finding.level:<8} {finding.check:<{CHECK_WIDTH}} "
         indent = " " * (len(start) + width)
         if width:
-            start = f"{start}{place}{' ' * max(1, width - len(place))}"
+            start += f"{place:<{width - 1}} "
+        if len(start) > len(indent):  # the place is wider than its column: the value begins on the next line
+            lines.append(start.rstrip())
+            start = indent
         lines += textwrap.wrap(finding.value, WIDTH, initial_indent=start, subsequent_indent=indent)
         if finding.fix:
             lines += textwrap.wrap(finding.fix, WIDTH, initial_indent=f"{indent}→ ", subsequent_indent=f"{indent}  ")

@@ -27,6 +27,15 @@ def test_equal_findings_come_once_and_different_versions_are_a_problem() -> None
     assert findings.page({"n": [same]}) == (f"ok       {'cores':<14} 2\n\nno problems, no notes", 0)
 
 
+def test_no_word_is_cut_after_long_names_of_nodes() -> None:
+    """In a job on Amazon's machines, whose names are long, only the first letter of a value would be on its first line."""
+    names = [f"ip-10-0-12-{number}.eu-central-1.compute.internal" for number in range(6)]
+    full, local = problem("scratch", "/tmp cannot be written", "make room"), ok("scratch", "/tmp, 9 GB free")
+    lines = findings.page({name: [full] if name in names[:5] else [local] for name in names})[0].splitlines()
+    assert [line.split()[-1] for line in lines[:5]] == ["more", "written", "room", names[5], "free"]
+    assert [line.strip() for line in lines[1:3]] == ["/tmp cannot be written", "→ make room"]
+
+
 def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
     """A single network folder that hangs would prevent all findings."""
 
