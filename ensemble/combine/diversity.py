@@ -166,11 +166,9 @@ def _error_correlation(ensemble: Ensemble, blend: Rows) -> dict[str, dict[str, f
         for outcome in np.unique(target):
             rows = target == outcome
             part = errors[rows]
-            mean = weighted_mean(part.reshape(len(part), -1), weight_of(weight, rows)).reshape(part.shape[1:])
-            errors[rows] = part - np.clip(mean, part.min(0), part.max(0))  # the mean of equal values may be rounded
+            errors[rows] = _centred(part.reshape(len(part), -1), weight_of(weight, rows)).reshape(part.shape)
     error_weight = None if weight is None else np.repeat(weight, errors[0].size // errors.shape[-1])
-    errors = errors.reshape(-1, errors.shape[-1])
-    errors = errors - weighted_mean(errors, error_weight)
+    errors = _centred(errors.reshape(-1, errors.shape[-1]), error_weight)
     if error_weight is not None:
         errors = errors * np.sqrt(error_weight)[:, None]
     norm = np.sqrt((errors**2).sum(0))
@@ -182,3 +180,9 @@ def _error_correlation(ensemble: Ensemble, blend: Rows) -> dict[str, dict[str, f
         }
         for i, first in enumerate(names)
     }
+
+
+def _centred(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """The values minus the mean of their column, (num_rows, num_columns); exactly 0 in a column of equal values."""
+    mean = weighted_mean(values, weight)
+    return values - np.clip(mean, values.min(0), values.max(0))  # the mean of equal values may be rounded

@@ -67,6 +67,20 @@ def test_a_constant_member_has_no_error_correlation() -> None:
     assert set(correlation["net"].values()) == {None}
 
 
+def test_constant_errors_of_a_regression_have_no_correlation() -> None:
+    """Members of a constant target would have a correlation of 1 or -1: that of the rounding errors of their means."""
+    target, group, generator = np.full(60, 0.3), np.repeat(np.arange(6), 10), np.random.default_rng(0)
+    members = np.column_stack([np.full(60, 0.1), np.full(60, 0.7), target + generator.normal(size=60)])
+    ensemble = fit(target, members, group, NAMES, kind="regression")
+    for weight in (None, np.ones(60)):
+        correlation = diversity.measure(ensemble, target, members, group, group, generator, weight, num_draws=2)
+        assert [list(by_name.values()) for by_name in correlation["error_correlation"].values()] == [
+            [None, None, None],
+            [None, None, None],
+            [None, None, pytest.approx(1)],
+        ]
+
+
 def test_what_is_not_defined_is_left_out() -> None:
     """JSON has no NaN, and a blend whose positives are all in its first weeks has no average precision of later weeks."""
     target, predictions, group = market(600)
