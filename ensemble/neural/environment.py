@@ -39,7 +39,7 @@ def report() -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(map(str, nccl)) or None,
         "environment": {
-            name: value
+            name: os.fsencode(value).decode(errors="replace")  # a byte that is not UTF-8 could not be written
             for name, value in sorted(os.environ.items())
             if name.startswith(PREFIXES) and not any(word in name.upper() for word in SECRETS)
         },

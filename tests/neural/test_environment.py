@@ -10,6 +10,7 @@ import pytest
 import torch
 from benchmarks import timing
 
+from ensemble import folders
 from ensemble.neural import environment
 
 
@@ -48,6 +49,15 @@ def test_variables_are_listed_without_secrets(monkeypatch: pytest.MonkeyPatch) -
     variables = environment.report()["environment"]
     assert wanted.items() <= variables.items()
     assert "hidden" not in variables.values()
+
+
+def test_a_variable_that_is_not_utf_8_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job whose name was typed in a Latin-1 terminal would end with an error when its environment is written."""
+    monkeypatch.setenv("SLURM_JOB_NAME", "K\udcfcche")
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "küche")
+    folders.write_json(tmp_path / "environment.json", environment.report())
+    variables = folders.read_json(tmp_path / "environment.json")["environment"]
+    assert (variables["SLURM_JOB_NAME"], variables["SLURM_JOB_PARTITION"]) == ("K\ufffdche", "küche")
 
 
 def test_the_commit_and_uncommitted_changes(checkout: Path) -> None:
