@@ -93,19 +93,24 @@ class Checkpoints:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the checkpoints against other commands that resume this member; `UserError` after `folders.LOCK_WAIT_S`."""
-        with suppress(OSError):  # a parent that cannot be written: the training itself raises the error
-            self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.folder.is_dir():
-            yield
-            return
-        with folders.locked(self.folder, f"training {self._target}, with checkpoints in", folders.LOCK_WAIT_S):
-            self._is_locked = True
-            try:
+        while True:
+            with suppress(OSError):  # a parent that cannot be written: the training itself raises the error
+                self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.folder.is_dir():
                 yield
-            finally:
-                self._is_locked = False
-                with suppress(OSError):  # it has checkpoints
-                    self.folder.rmdir()
+                return
+            inode = self.folder.stat().st_ino
+            with folders.locked(self.folder, f"training {self._target}, with checkpoints in", folders.LOCK_WAIT_S):
+                if not self.folder.is_dir() or self.folder.stat().st_ino != inode:
+                    continue  # the command before deleted the folder, and a lock on a deleted folder stops no one
+                self._is_locked = True
+                try:
+                    yield
+                finally:
+                    self._is_locked = False
+                    with suppress(OSError):  # it has checkpoints
+                        self.folder.rmdir()
+                return
 
     def sweep(self) -> None:
         """Delete incomplete files of killed processes, and restore a member whose replacement was killed between renames."""

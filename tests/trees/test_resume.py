@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,18 @@ def test_the_first_member_of_a_new_folder_is_locked_too(
     with pytest.raises(UserError, match=r"lies inside .*, which is prepared data"):
         train.train(inside, "auto")
     assert not (prepared / "new").exists()
+
+
+def test_a_command_that_waited_keeps_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that ends without a checkpoint deletes its folder: the next one would hold a lock on the deleted folder."""
+    with ExitStack() as first:
+        first.enter_context(Checkpoints(tmp_path / "out", "").locked())
+        monkeypatch.setattr("time.sleep", lambda seconds: first.close())
+        with Checkpoints(tmp_path / "out", "").locked():
+            monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.0)
+            with pytest.raises(UserError, match="another command is training"), Checkpoints(tmp_path / "out", "").locked():
+                pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_settings_and_data_are_refused(prepared: Path, prepared_copy: Path, tmp_path: Path) -> None:
