@@ -20,6 +20,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ensemble.errors import how_ended
+
 TORCH_INFO_LIMIT_S = 60
 """The import of PyTorch from a slow network file system takes half a minute."""
 ALL_REDUCE_S = 2.0
@@ -68,7 +70,7 @@ def _run_all(
         # In the main thread, a signal could raise an exception when the process has begun and is not yet in the list
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [*COMMAND, *arguments]
-        process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
+        process = subprocess.Popen(command, env=environment, text=True, errors="replace", start_new_session=True, **pipes)
         processes.append(process)
         if interrupted.is_set():
             _kill(process)
@@ -105,8 +107,10 @@ def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, 
     results = [line for line in output.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes to stdout too
     if process.returncode == 0 and results:
         return json.loads(results[-1]), time.monotonic(), ""
-    last_line = errors.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-    return None, time.monotonic(), last_line[0]
+    last_line = errors.strip().splitlines()[-1:]
+    if process.returncode < 0 or not last_line:  # after a signal, the last line may have nothing to do with it
+        last_line = [f"the process {how_ended(process.returncode)}", *(f"its last line: {line}" for line in last_line)]
+    return None, time.monotonic(), "; ".join(last_line)
 
 
 def torch_info() -> dict[str, Any]:
