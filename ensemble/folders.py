@@ -140,14 +140,15 @@ def _content(folder: Path) -> dict[str, Any]:
 def foreign(folder: Path, own: Iterable[str] = ()) -> str | None:
     """The first file in a folder that the project did not write: neither its manifest nor `own` lists it. None without one.
 
-    `.verified.json` and files of file managers do not count. Folders of folds have manifests of their own, which count if
-    the folder's manifest contains their fingerprints.
+    `.verified.json`, scratch files of killed processes and files of file managers do not count. Folders of folds have
+    manifests of their own, which count if the folder's manifest contains their fingerprints.
     """
     written = {*own, *_listed(folder)}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))
         is_counted = file.is_symlink() or not file.is_dir()
-        if is_counted and name not in written and file.name not in (verification.NAME, *FILES_OF_DESKTOPS):
+        is_ignored = file.name in (verification.NAME, *FILES_OF_DESKTOPS) or _SCRATCH.fullmatch(file.name)
+        if is_counted and name not in written and not is_ignored:
             return name
     return None
 

@@ -145,7 +145,7 @@ def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> 
             KNOWN.pop(key, None)
     if not os.access(folder, os.W_OK):
         return
-    scratch = folder / f"{NAME}.{uuid.uuid4().hex[:8]}"
+    scratch = folder / f"{NAME}.writing-{uuid.uuid4().hex[:8]}"
     with suppress(OSError):  # a full disk, or one without permission: the next process reads the files again
         try:
             content = {"fingerprint": manifest["fingerprint"], "files": stamps}

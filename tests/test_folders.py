@@ -117,6 +117,22 @@ def test_a_folder_with_a_file_of_the_users_is_not_replaced(tmp_path: Path) -> No
         write(out, overwrite=True)
 
 
+def test_a_check_that_was_killed_leaves_no_file_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """overwrite=true would refuse data during whose check a command was killed, because of a file that the check wrote."""
+    out, killed, rename = tmp_path / "out", tmp_path / "killed", Path.rename
+    write(out, "old")
+    for file in out.rglob("*"):
+        os.utime(file, (1, 1))  # files that were just written are not recorded
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", lambda path, target: [shutil.copytree(out, killed), rename(path, target)][1])
+        folders.read_manifest(out)
+    assert len(names(killed)) == len(names(out)) == 3
+    assert verification.NAME in names(out)
+    assert verification.NAME not in names(killed)
+    write(killed, "new", overwrite=True)
+    assert names(killed) == ["deep", "manifest.json"]
+
+
 def test_what_is_added_while_a_folder_is_replaced_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A training takes hours: notes that were written into the old folder meanwhile would be gone, or the training."""
     out = tmp_path / "out"
