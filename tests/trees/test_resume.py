@@ -225,6 +225,20 @@ def test_the_first_member_of_a_new_folder_is_locked_too(
     assert not (prepared / "new").exists()
 
 
+def test_a_replaced_member_does_not_come_back(tmp_path: Path) -> None:
+    """After a kill during overwrite=true, the old member would stay, hidden, and be restored if the new one is deleted."""
+    out, hidden = tmp_path / "out", tmp_path / ".out.old-1234abcd"
+    for folder in (out, hidden):
+        folder.mkdir()
+        folders.write_manifest(folder, {"kind": train.KIND})
+    (hidden / "notes.txt").touch()
+    Checkpoints(out, "").sweep()
+    assert hidden.exists(), "a file of the user's is kept"
+    (hidden / "notes.txt").unlink()
+    Checkpoints(out, "").sweep()
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_a_command_that_waited_keeps_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that ends without a checkpoint deletes its folder: the next one would hold a lock on the deleted folder."""
     with ExitStack() as first:
