@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ensemble.errors import how_ended
+from ensemble.errors import Failure, how_ended
 
 TORCH_INFO_LIMIT_S = 60
 """The import of PyTorch from a slow network file system takes half a minute."""
@@ -154,7 +154,8 @@ def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
     num_ranks, rank = distributed.get_world_size(), distributed.get_rank()
     message = torch.full((MESSAGE_MIB * 2**20 // 4,), float(rank + 1), device=device)
     distributed.all_reduce(message)  # the first one also makes the connections
-    assert torch.all(message == num_ranks * (num_ranks + 1) / 2), "the sum over the ranks is wrong"
+    if not torch.all(message == num_ranks * (num_ranks + 1) / 2):  # no assertion, which python -O leaves out
+        raise Failure("the sum over the ranks is wrong")
     message.zero_()
 
     def seconds_of(repeats: int) -> float:

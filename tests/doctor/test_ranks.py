@@ -5,9 +5,11 @@ import sys
 
 import psutil
 import pytest
+import torch
 from processes import command_of
 
 from ensemble.doctor import network, ranks
+from ensemble.errors import Failure
 
 
 def test_an_all_reduce_without_its_peer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +35,12 @@ def test_a_process_that_fails_does_not_end_the_doctor(monkeypatch: pytest.Monkey
     """A message that is not UTF-8 would end it with a traceback, or a warning would be reported as the cause of a crash."""
     monkeypatch.setattr(ranks, "COMMAND", [sys.executable, "-c", f"import os; {end}"])
     assert ranks.run_torch_info() == {"failed": failure}
+
+
+def test_a_wrong_sum_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONOPTIMIZE=1, in which assertions are left out, a GPU that computes wrong sums would pass."""
+    for name, result in {"init_process_group": None, "get_world_size": 2, "get_rank": 0, "all_reduce": None}.items():
+        monkeypatch.setattr(torch.distributed, name, lambda *_, result=result, **__: result)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    with pytest.raises(Failure, match="the sum over the ranks is wrong"):
+        ranks.all_reduce("gloo", 0)
