@@ -13,7 +13,7 @@ rank may write `status`.
 import glob
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,10 +99,15 @@ class Checkpoints:
             if not self.folder.is_dir():
                 yield
                 return
-            inode = self.folder.stat().st_ino
-            with folders.locked(self.folder, f"training {self._target}, with checkpoints in", folders.LOCK_WAIT_S):
-                if not self.folder.is_dir() or self.folder.stat().st_ino != inode:
-                    continue  # the command before deleted the folder, and a lock on a deleted folder stops no one
+            use = f"training {self._target}, with checkpoints in"
+            with ExitStack() as lock:
+                try:  # the command before may delete the folder, and a lock on a deleted folder stops no one
+                    inode = self.folder.stat().st_ino
+                    lock.enter_context(folders.locked(self.folder, use, folders.LOCK_WAIT_S))
+                    if self.folder.stat().st_ino != inode:
+                        continue
+                except FileNotFoundError:
+                    continue
                 self._is_locked = True
                 try:
                     yield
