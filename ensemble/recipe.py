@@ -50,6 +50,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ensemble import configuration
+from ensemble.commands import hooks
 from ensemble.errors import UserError
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Recipe:
 
     def get(self, module: str, attribute: str) -> Any:
         """An attribute of one of the recipe's modules; None if the module or attribute does not exist."""
-        return getattr(self.module(module), attribute, None)
+        return hooks.checked(getattr(self.module(module), attribute, None), module, attribute, self.name)
 
     @property
     def words(self) -> Words:
@@ -282,21 +283,9 @@ def option(default: str = "", purpose: str = "", names: tuple[str, ...] = tuple(
 
 def prepare_config(name: str) -> type:
     """The settings class of a recipe's preparation."""
-    schema = checked_settings(named(name).require("settings", "PrepareConfig", "cannot prepare data"), name)
+    schema = hooks.checked_settings(named(name).require("settings", "PrepareConfig", "cannot prepare data"), name)
     if "out" not in configuration.field_names(schema):
         raise UserError(f'PrepareConfig of the recipe {name} lacks the folder to write: add out: str = "???"')
-    return schema
-
-
-def checked_settings(schema: type, name: str) -> type:
-    """A class of settings of the recipe `name`; `UserError` unless it is a dataclass whose fields have defaults."""
-    if not dataclasses.is_dataclass(schema):
-        fix = "write @dataclasses.dataclass(frozen=True, kw_only=True) above it"
-        raise UserError(f"{schema.__name__} of the recipe {name} is no dataclass: {fix}")
-    for field in dataclasses.fields(schema):
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            fix = 'write = and a value after its type, or = "???" if the user must give it'
-            raise UserError(f"{field.name} of {schema.__name__} of the recipe {name} has no default: {fix}")
     return schema
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError, in_a_line, listed
+from ensemble.errors import UserError, in_a_line, listed, shortened
 from ensemble.task import KINDS, METRICS, Task, task_of
 
 TRAIN = "train"
@@ -85,9 +85,14 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         raise UserError(f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: {GUIDE}")
     if manifest["recipe"] != name:
         raise UserError(f"the recipe {name} wrote recipe={manifest['recipe']} into its manifest: write {name} there")
-    for feature in manifest["features"]:
+    features = manifest["features"]
+    if not isinstance(features, list) or not all(isinstance(feature, dict) for feature in features):
+        raise UserError(f"the entry features of the manifest is {shortened(str(features))}: write a list of dicts; {GUIDE}")
+    for feature in features:
         if missing := [entry for entry in ("name", "unit") if entry not in feature]:
             raise UserError(f"the entry {feature} of the features lacks {' and '.join(missing)}: {GUIDE}")
+        if not isinstance(feature["name"], str):
+            raise UserError(f"the entry {feature} of the features has a name that is not a string: write a name; {GUIDE}")
         if feature.get("unit") == "category" and not feature.get("categories"):
             raise UserError(f"the feature {feature['name']} has the unit category, but no categories: give their number")
         if not isinstance(feature.get("categories", 0), int):
@@ -100,6 +105,9 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         raise UserError(
             f"the entry task of the manifest is not a Task ({in_a_line(error)}): write dataclasses.asdict(Task(…)); {GUIDE}"
         ) from None
+    for name in ("target", "group", "cluster"):
+        if not isinstance(column := getattr(task, name), str):
+            raise UserError(f"{name} of the task is {column}: give the name of a column of rows/SPLIT; {GUIDE}")
     if task.kind not in KINDS:
         raise UserError(f"the task is of kind {task.kind}: choose one of {', '.join(KINDS)}")
     if task.metric not in METRICS[task.kind]:

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from ensemble.errors import UserError, shortened
+from ensemble.metrics.multiclass import TOLERANCE
 from ensemble.neural import launch
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, Feed, Rows, checked_batch, checked_rows, in_order
-from ensemble.recipe import NeuralRecipe
+from ensemble.recipe import RANKING, NeuralRecipe
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -31,6 +32,7 @@ def predict(
             f"`predict` of the recipe returns {returned}, but no 'prediction': give one of the tensors this name"
         )
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
+    _check_output(recipe, merged["prediction"])
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}
     # NCCL does not support CPU tensors, which a recipe may return
     gathered = {name: accelerator.gather(tensor.to(accelerator.device)) for name, tensor in in_float.items()}
@@ -92,6 +94,28 @@ def _checked_values(method: str, values: Batch, rows: np.ndarray) -> Batch:
                 "a value for each row of the batch, and let `gather` return exactly the given rows"
             )
     return values
+
+
+def _check_output(recipe: NeuralRecipe, prediction: torch.Tensor) -> None:
+    """Raise `UserError` for predictions that no prediction file of the recipe's `output` can have.
+
+    A recipe with the method `columns`, and one that writes rankings, can return other values.
+    """
+    if hasattr(recipe, "columns") or recipe.output == RANKING:
+        return
+    shape, has_classes = tuple(prediction.shape), recipe.output == "probabilities"
+    if shape[1:] == (1,) or (has_classes and len(shape) != 2):
+        rule = "(B, number of classes)" if has_classes else "(B,), as by prediction[:, 0]"
+        raise UserError(
+            f"`predict` of the recipe returns a prediction of the shape {shape}, but output={recipe.output} needs {rule}"
+        )
+    is_outside = (prediction < 0) | (prediction > 1 + TOLERANCE)  # of NaN, both are false
+    if recipe.output.startswith("probabilit") and is_outside.any():
+        fix = "logits.float().softmax(dim=1)" if has_classes else "torch.sigmoid(logits.float())"
+        raise UserError(
+            f"`predict` of the recipe returns the prediction {float(prediction[is_outside][0]):g}, but output="
+            f"{recipe.output} needs values from 0 to 1: return {fix} if these are logits"
+        )
 
 
 @contextmanager

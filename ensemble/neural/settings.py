@@ -8,6 +8,7 @@ import math
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
+from ensemble.commands import hooks
 from ensemble.errors import UserError
 from ensemble.neural.division import check_multiple
 
@@ -160,9 +161,11 @@ def config_class(name: str) -> type:
     Raises `UserError` for a recipe without a network, and for one that is neither built in nor named by the user.
     """
     package = recipe.of({"recipe": name})
-    settings = recipe.checked_settings(package.require("settings", "RecipeConfig", "has no neural network to train"), name)
+    settings = hooks.checked_settings(package.require("settings", "RecipeConfig", "has no neural network to train"), name)
     types = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
     defaults = package.get("settings", "TRAINING") or {}
+    # A dataclass accepts no list as a default
+    defaults = {name: tuple(value) if isinstance(value, list) else value for name, value in defaults.items()}
     if unknown := sorted(defaults.keys() - types.keys()):
         raise UserError(f"TRAINING of the recipe {name} has '{unknown[0]}', which is not a setting of a training")
     return dataclasses.make_dataclass(

@@ -88,6 +88,9 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "value", "sentence"),
     [
+        ("features", None, "the entry features of the manifest is None: write a list of dicts"),
+        ("features", ["size"], r"the entry features of the manifest is \['size'\]: write a list of dicts"),
+        ("features", [{"name": 1, "unit": ""}], "has a name that is not a string: write a name"),
         ("features", [{"name": "size"}], r"the entry {'name': 'size'} of the features lacks unit"),
         (
             "features",
@@ -109,6 +112,11 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             "task",
             {"kind": "regression", "target": "target", "metric": "roc_auc", "group": "group", "cluster": "cluster"},
             "the metric roc_auc of the task does not fit its kind, regression: give root_mean_squared_error or",
+        ),
+        (
+            "task",
+            {"kind": "regression", "target": "target", "metric": "roc_auc", "group": None, "cluster": "cluster"},
+            "group of the task is None: give the name of a column of rows/SPLIT",
         ),
         ("task", {"kind": "regression"}, "the entry task of the manifest is not a Task .*'target', 'metric'.*: write datac"),
         ("task", "regression", "the entry task of the manifest is not a Task"),

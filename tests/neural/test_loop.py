@@ -71,6 +71,7 @@ def test_a_value_for_each_row_is_required(num_sums: int | None, config: TrainCon
         ("step", (1.5, 16, None), "a loss from which no gradient follows: return a tensor that"),
         ("predict", None, "`predict` of the recipe returns NoneType: return a dict of tensors"),
         ("predict", {"output": torch.zeros(11)}, "returns output, but no 'prediction': give one of the tensors this name"),
+        ("predict", {"prediction": torch.zeros(11, 1)}, r"shape \(11, 1\), but output=value needs \(B,\), as by prediction"),
         ("sums", {"error": np.zeros(11)}, "`sums` of the recipe returns 'error' as ndarray: return tensors"),
         ("metrics", None, "`metrics` of the recipe returns None: return a dict of numbers"),
         ("metrics", {"score": torch.tensor(0.5)}, r"returns {'score': tensor\(0.5000\)}: return a dict of numbers"),

@@ -1,4 +1,5 @@
-"""Which networks are loaded: not those of a package that the user did not name, nor those of another recipe."""
+"""Which networks are loaded: not those of a package that the user did not name, nor those of another recipe. And what a
+recipe may predict."""
 
 import dataclasses
 import json
@@ -102,3 +103,21 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(
     monkeypatch.setattr(toy, "predict", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
     with pytest.raises(torch.OutOfMemoryError):
         NeuralMember(config.out, accelerator, "data").predict("data", "validation")
+
+
+@pytest.mark.parametrize(
+    ("output", "prediction", "fix"),
+    [
+        ("probability", torch.full((11,), 1.5), r"return torch.sigmoid\(logits.float\(\)\) if these are logits"),
+        ("probabilities", torch.full((11, 3), -0.5), r"return logits.float\(\).softmax\(dim=1\) if these are logits"),
+        ("probabilities", torch.zeros(11), r"shape \(11,\), but output=probabilities needs \(B, number of classes\)"),
+    ],
+)
+def test_logits_are_refused_at_the_first_evaluation(
+    output: str, prediction: torch.Tensor, fix: str, config: TrainConfig, accelerator: Accelerator
+) -> None:
+    """The prediction file would refuse them, but only after the whole training."""
+    toy = Toy()
+    toy.output, toy.predict = output, lambda model, batch: {"prediction": prediction}  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=fix):
+        loop.train(toy, config, accelerator)

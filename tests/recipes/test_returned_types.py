@@ -1,0 +1,88 @@
+"""What the functions of a user's recipe return."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guide import NAME, write_files
+from scripts_run import forked
+
+from ensemble.errors import UserError
+from ensemble.neural.settings import config_class
+from ensemble.recipe import Recipe, named
+
+
+def returning(module: str, name: str, result: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The function `name` of a package whose module returns an expression, as shared code gets it."""
+    package = f"shop_{folder.name}"
+    (folder / package).mkdir()
+    (folder / package / f"{module}.py").write_text(f"def {name}(*arguments):\n    return {result}\n")
+    monkeypatch.syspath_prepend(folder)
+    return Recipe("shop", package).get(module, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "result", "sentence"),
+    [
+        ("page", "parts", "None", r"^parts\(…\) in page.py of the recipe shop returns None: return a dict$"),
+        ("page", "pictures", "None", "returns None: return a list of tuple"),
+        ("page", "pictures", "[None]", "returns None in its list: return a list of tuple"),
+        ("page", "feature_label", "3", r"feature_label\(…\) .* returns 3 of the type int: return a str"),
+        ("page", "prepare_words", "'out=x'", "returns 'out=x' of the type str: return a list of str"),
+        ("card", "parts", "{'purpose': 'x'}", "returns {'purpose': 'x'} of the type dict: return a Parts"),
+        ("plan", "plan", "[{'name': 'a'}]", "returns {'name': 'a'} of the type dict in its list: return a list of Planned"),
+        ("plan", "combining", "'mean'", "returns 'mean' of the type str: return a dict"),
+        ("plan", "follow_up", "None", "returns None: return a FollowUp"),
+        ("baselines", "kinds", "['bill']", r"returns \['bill'\] of the type list: return a dict"),
+        ("comparison", "compare", "None", "returns None: return a dict"),
+        ("outputs", "scores_by_part", "None", "returns None: return a dict"),
+        ("outputs", "forecast_table", "{}", "returns {} of the type dict: return a pyarrow.Table"),
+    ],
+)
+def test_a_result_of_another_type_is_refused(
+    module: str, name: str, result: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a forgotten `return`, the author would see a traceback of other code, mostly after all trainings."""
+    function = returning(module, name, result, tmp_path, monkeypatch)
+    with pytest.raises(UserError, match=sentence):
+        function()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "result"),
+    [
+        ("page", "parts", "{}"),
+        ("page", "pictures", "[('a', 'b', 'c', print)]"),
+        ("plan", "plan", "__import__('ensemble.pipeline.plan').pipeline.plan.trees('xgboost')"),
+        ("outputs", "forecast_table", "__import__('pyarrow').table({})"),
+        ("outputs", "write", "None"),
+    ],
+)
+def test_the_right_type_is_accepted(
+    module: str, name: str, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check by the name of a type could refuse each recipe."""
+    returning(module, name, result, tmp_path, monkeypatch)()
+
+
+def test_a_default_of_a_training_may_be_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataclass refuses it, in a traceback that names no recipe."""
+    package = f"listed_{tmp_path.name}"
+    (tmp_path / package).mkdir()
+    source = "import dataclasses\n\n\n@dataclasses.dataclass\nclass RecipeConfig:\n    width: int = 3\n"
+    (tmp_path / package / "settings.py").write_text(f'{source}\n\nTRAINING = {{"trackers": ["wandb"]}}\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    named(package)
+    assert config_class(package)(data="prepared", out="new").trackers == ("wandb",)
+
+
+def test_a_plan_without_a_result_ends_a_fit(tmp_path: Path) -> None:
+    """Shared code could get the function in another way than by `Recipe.get`."""
+    write_files(tmp_path)
+    (tmp_path / "my_company/churn/plan.py").write_text("def plan(manifest, num_threads):\n    []\n")
+    done = forked("fit", "--recipe", NAME, "out=new", "num_customers=100", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].endswith(
+        f"in plan.py of the recipe {NAME} returns None: return a list of PlannedMember"
+    )
+    assert not (tmp_path / "new").exists()
