@@ -354,10 +354,11 @@ def _list(text: str | None) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------------- prices
 
 _CURRENCY = r"(?:[A-Z]{0,3}[$€£¥₹]|[A-Z]{3})?"
-AMOUNT = rf"^(?:(?i:from)\s+)?{_CURRENCY}\s*(\d[\d.,]*)\s*{_CURRENCY}(?:\s*-.*)?$"
-NUMBERS_WITH = {  # by decimal mark: a pattern of numbers, and a pattern of numbers that cannot have the other mark
-    ".": (r"^(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?$", r"^\d+\.(?:\d{1,2}|\d{4,})$|,\d{3}\.\d|,\d{3},"),
-    ",": (r"^(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$", r"^\d+,(?:\d{1,2}|\d{4,})$|\.\d{3},\d|\.\d{3}\."),
+AMOUNT = rf"^(?:(?i:from)\s+)?{_CURRENCY}\s*([.,]?\d[\d.,]*)\s*{_CURRENCY}(?:\s*[-–—].*)?$"
+# By decimal mark: a pattern of numbers, and a pattern of numbers that cannot have the other mark. Lakhs are written 1,23,456
+NUMBERS_WITH = {
+    ".": (r"^(?:\d{1,3}(?:,\d{2,3})*,\d{3}|\d+)(?:\.\d+)?$|^\.\d+$", r"^\d*\.(?:\d{1,2}|\d{4,})$|,\d{3}\.\d|,\d{2,3},"),
+    ",": (r"^(?:\d{1,3}(?:\.\d{2,3})*\.\d{3}|\d+)(?:,\d+)?$|^,\d+$", r"^\d*,(?:\d{1,2}|\d{4,})$|\.\d{3},\d|\.\d{2,3}\."),
 }
 TOLERATED_MARKS = 0.01
 """The share of prices that may contradict the decimal mark of their file, among the prices that only one mark explains. They
