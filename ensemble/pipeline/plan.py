@@ -81,6 +81,8 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         planned: list[PlannedMember] = recipe_plan(manifest, num_threads)
         known = set(configuration.field_names(TreesConfig))
         for member in planned:
+            if "/" in member.name:
+                raise UserError(f"the member {member.name} in plan.py cannot be a file name: leave the '/' out")
             if member.kind == "trees" and (unknown := sorted(member.settings.keys() - known)):
                 raise UserError(
                     f"plan(…) of the recipe {data_recipe.name} gives the tree member {member.name} the setting {unknown[0]}"

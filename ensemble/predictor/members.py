@@ -77,6 +77,8 @@ def baselines(manifest: dict[str, Any]) -> dict[str, str]:
     kinds = recipe.of(manifest).get("baselines", "kinds")
     kind_of_name: dict[str, str] = kinds(manifest) if kinds else {}
     for name, kind in kind_of_name.items():
+        if "/" in name:
+            raise UserError(f"the baseline {name} cannot be a file name: leave the '/' out")
         if kind not in BASELINE_KINDS:
             raise UserError(f"the baseline {name} is of kind '{kind}', not {' or '.join(BASELINE_KINDS)}: see recipe.py")
     return kind_of_name

@@ -9,6 +9,8 @@ from scripts_run import forked
 
 from ensemble.errors import UserError
 from ensemble.neural.settings import config_class
+from ensemble.pipeline import plan
+from ensemble.predictor import members
 from ensemble.recipe import Recipe, named
 
 
@@ -74,6 +76,32 @@ def test_a_default_of_a_training_may_be_a_list(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     named(package)
     assert config_class(package)(data="prepared", out="new").trackers == ("wandb",)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "sentence"),
+    [
+        ("baselines", "def kinds(manifest):\n    return {'a/b': 'baseline'}\n", "the baseline a/b cannot be a file name"),
+        (
+            "plan",
+            "from ensemble.pipeline.plan import PlannedMember\n\n\ndef plan(manifest, num_threads):\n"
+            "    return [PlannedMember(name='a/b', kind='trees')]\n",
+            "the member a/b in plan.py cannot be a file name",
+        ),
+    ],
+)
+def test_a_name_with_a_slash_is_refused(
+    module: str, source: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files would be in another folder, where the ensemble does not look for them."""
+    package = f"slash_{module}_{tmp_path.name}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "settings.py").touch()
+    (tmp_path / package / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    manifest = {"recipe": named(package).name}
+    with pytest.raises(UserError, match=sentence):
+        members.baselines(manifest) if module == "baselines" else plan.plan(manifest, 1)
 
 
 def test_a_plan_without_a_result_ends_a_fit(tmp_path: Path) -> None:
