@@ -239,23 +239,6 @@ def check_named(name: str, manifest: dict[str, Any], data: str | Path, has_netwo
         )
 
 
-def check_neural(name: str, neural_recipe: Any) -> None:
-    """Raise `UserError` if the result of a recipe's `make` is no `NeuralRecipe`."""
-    methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]
-    missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(neural_recipe, member)]
-    if missing:
-        raise UserError(
-            f"the result of make(…) of the recipe {name} lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
-        )
-    if neural_recipe.name != name:
-        raise UserError(
-            f"the network of the recipe {name} has name={neural_recipe.name}: change it to {name}, since scripts find the "
-            "recipe by this name"
-        )
-    if neural_recipe.output not in OUTPUTS:
-        raise UserError(f"the recipe {name} has output={neural_recipe.output}: choose one of {', '.join(OUTPUTS)}")
-
-
 def words_of_command_line() -> list[str]:
     """The options with which another process of this project may import the same packages of the user."""
     return [word for name in sorted(_named_by_user) for word in ("--recipe", name)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -18,9 +19,36 @@ from ensemble.neural.loader import Batch, BatchPlan, Rows, checked_batch, checke
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
-from ensemble.recipe import NeuralRecipe, Size
+from ensemble.recipe import OUTPUTS, RANKING, NeuralRecipe, Size, named
 
 Result = TypeVar("Result")
+
+
+def check_neural(name: str, neural_recipe: Any) -> None:
+    """Raise `UserError` if the result of a recipe's `make` is no `NeuralRecipe`."""
+    methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]
+    missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(neural_recipe, member)]
+    if missing:
+        raise UserError(
+            f"the result of make(…) of the recipe {name} lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
+        )
+    if neural_recipe.name != name:
+        raise UserError(
+            f"the network of the recipe {name} has name={neural_recipe.name}: change it to {name}, since scripts find the "
+            "recipe by this name"
+        )
+    if neural_recipe.output not in OUTPUTS:
+        raise UserError(f"the recipe {name} has output={neural_recipe.output}: choose one of {', '.join(OUTPUTS)}")
+    if neural_recipe.output == RANKING and not named(name).get("outputs", "write"):
+        raise UserError(
+            f"the recipe {name} has output={RANKING}, but no function write in outputs.py, which writes rankings"
+        )
+    try:
+        json.dumps(neural_recipe.inputs)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"`inputs` of the recipe {name} cannot be stored as JSON ({error}): use dicts, lists and int(…)"
+        ) from None
 
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:

@@ -227,6 +227,8 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("training", "higher_is_better", "better", TRAIN, "lacks higher_is_better: see NeuralRecipe"),
         ("training", f'name = "{NAME}"', 'name = "churn"', TRAIN, f"has name=churn: change it to {NAME}"),
         ("training", 'output = "value"', 'output = "months"', TRAIN, "has output=months: choose one of probability"),
+        ("training", 'output = "value"', 'output = "ranking"', TRAIN, "has output=ranking, but no function write"),
+        ("training", "meaning(self.manifest)", "meaning(self.manifest) | {1: np.ones(1)}", TRAIN, "be stored as JSON (Ob"),
         ("training", '"root_mean_squared_error": ', '"rmse": ', TRAIN, "metrics rmse lack monitor=root_mean_squared_error"),
         ("training", "[adamw(model, learning_rate, weight_decay)]", "adamw(model, 0.1, 0)", TRAIN, "AdamW: return a list"),
         ("training", "device=loss.device), state", "device=loss.device)", TRAIN, "returns 2 values: return the sum of the"),
