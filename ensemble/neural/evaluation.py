@@ -31,6 +31,12 @@ def predict(
         raise UserError(
             f"`predict` of the recipe returns {returned}, but no 'prediction': give one of the tensors this name"
         )
+    first, *others = [{name: tuple(tensor.shape[1:]) for name, tensor in batch.items()} for batch in predictions]
+    if unlike := [shapes for shapes in others if shapes != first]:
+        raise UserError(
+            f"`predict` of the recipe returns tensors whose shapes without the rows are {first} for one batch, but "
+            f"{unlike[0]} for another: return the same tensors, of the same shapes, for each batch"
+        )
     merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
     _check_output(recipe, merged["prediction"])
     in_float = {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in merged.items()}

@@ -15,7 +15,7 @@ from toy import Toy
 from ensemble import folders
 from ensemble.data import inputs
 from ensemble.errors import UserError
-from ensemble.neural import loop, predict
+from ensemble.neural import evaluation, loop, predict
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import TrainConfig
 
@@ -121,3 +121,13 @@ def test_logits_are_refused_at_the_first_evaluation(
     toy.output, toy.predict = output, lambda model, batch: {"prediction": prediction}  # type: ignore[method-assign]
     with pytest.raises(UserError, match=fix):
         loop.train(toy, config, accelerator)
+
+
+def test_batches_of_other_shapes_are_refused(config: TrainConfig, accelerator: Accelerator) -> None:
+    """The author of a recipe would see an error of torch.cat, for texts that were padded to the longest of a batch."""
+    toy = Toy()
+    toy.predict = lambda model, batch: {"prediction": torch.zeros(len(batch["row"]), 2 + int(batch["row"][0]))}  # type: ignore[method-assign]
+    with pytest.raises(
+        UserError, match=r"without the rows are {'prediction': \(2,\)} for one batch, but {'prediction': \(6,\)} for another"
+    ):
+        evaluation.predict(toy, toy.model(), "validation", 4, accelerator)
