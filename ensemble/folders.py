@@ -61,6 +61,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same one
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
     discard_abandoned(target.parent.glob(f".{glob.escape(target.name)}.writing-{'[0-9a-f]' * 8}"))
+    replaced = list(target.parent.glob(f".{glob.escape(target.name)}.old-{'[0-9a-f]' * 8}"))  # left by killed processes
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
@@ -83,6 +84,8 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
                 kept = target.with_name(f"{target.name}.replaced-{unique}")
                 old.rename(kept)
                 print(f"{kept} keeps {foreign(kept)}, which was added to {path} while the new folder was written")
+            for folder in replaced:
+                discard(folder)
         except BaseException:
             if old.exists() and not target.exists():
                 old.rename(target)

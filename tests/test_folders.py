@@ -255,6 +255,16 @@ def test_the_next_run_deletes_what_a_killed_one_wrote(tmp_path: Path) -> None:
     assert (tmp_path / "out/file").read_text() == "slow"
 
 
+def test_the_next_run_deletes_what_a_killed_one_replaced(tmp_path: Path) -> None:
+    """The earlier data would stay in a hidden folder after a kill between the second rename and the deletion."""
+    write(tmp_path / ".out.old-1234abcd", "earlier")
+    write(tmp_path / ".out.old-5678abcd", "with a file of the user's")
+    (tmp_path / ".out.old-5678abcd/notes.txt").touch()
+    write(tmp_path / "out")
+    write(tmp_path / "out", overwrite=True)
+    assert names(tmp_path) == [".out.old-5678abcd", "out"]
+
+
 def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
     """A path through a file would end in a traceback."""
     (tmp_path / "file").write_text("")
