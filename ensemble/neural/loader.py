@@ -276,7 +276,7 @@ class Feed(AbstractContextManager["Feed"]):
 
     def _fetch(self) -> tuple[MicroBatch, Batch] | None:
         """The next micro-batch and its batch, None after the last."""
-        deadline = time.perf_counter() + self._timeout_s
+        remaining_s = self._timeout_s
         while True:
             try:
                 batch = next(self._batches, None)
@@ -293,7 +293,8 @@ class Feed(AbstractContextManager["Feed"]):
                         f"a DataLoader worker {how_ended(next(filter(None, codes)))}: with num_workers=0 its error is "
                         "shown; if memory or /dev/shm is full, give the job more (with Docker --shm-size)"
                     ) from None
-            if time.perf_counter() >= deadline:
+            remaining_s -= CHECK_INTERVAL_S  # a clock would also count the time for which a job is suspended
+            if remaining_s <= 0:
                 raise UserError(
                     f"the DataLoader workers returned no batch for timeout_s={self._timeout_s:g} seconds, so `gather` of "
                     "the rows hangs or is too slow: with num_workers=0 a debugger shows where, or raise timeout_s"

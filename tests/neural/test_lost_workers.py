@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from ensemble.errors import UserError
-from ensemble.neural.loader import Batch, Feed, in_order
+from ensemble.neural.loader import CHECK_INTERVAL_S, Batch, Feed, in_order
 
 
 class Stuck:
-    """Five rows, of which reading the last never ends; the file `sign` is created when it starts."""
+    """Five rows, of which reading the last ends when the file `sign`, which is created when it starts, is deleted."""
 
     def __init__(self, sign: Path):
         self.sign = sign
@@ -26,9 +26,10 @@ class Stuck:
         return 5
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        while 4 in rows:
+        if 4 in rows:
             self.sign.touch()
-            time.sleep(0.1)
+            while self.sign.exists():
+                time.sleep(0.1)
         return {"row": torch.from_numpy(rows)}
 
 
@@ -64,3 +65,13 @@ def test_a_worker_killed_while_its_batch_is_received_is_named(feed: Feed) -> Non
     with pytest.raises(UserError, match=r"a DataLoader worker .*SIGKILL"):
         list(feed)
     killing.join()
+
+
+def test_a_suspended_job_waits_for_its_workers(feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that Slurm suspended for longer than timeout_s would end at its first batch afterwards."""
+    begin, clock = time.perf_counter(), time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: begin + 10_000 * (clock() - begin))  # two hours pass in a second
+    ending = threading.Timer(1.2 * CHECK_INTERVAL_S, (tmp_path / "sign").unlink)
+    ending.start()
+    assert [row for _, batch in feed for row in batch["row"].tolist()] == [2, 3, 4]
+    ending.join()
