@@ -113,7 +113,8 @@ class Delimited:
         if self.quoted and not _well_quoted(block, self.delimiter):
             return None
         names = [str(position) for position in range(len(self.header))]  # names in a header may repeat
-        wanted = {field: names[self.header.index(column)] for field, column in fields.items()}
+        first = dict(zip(reversed(self.header), reversed(names), strict=True))
+        wanted = {field: first[column] for field, column in fields.items()}
         try:
             block.decode()  # pyarrow checks only the columns that it converts
             table = pa.csv.read_csv(
@@ -135,8 +136,7 @@ class Delimited:
             rows = _rows(octets.decode(), self.delimiter, self.quoted)
         except (UnicodeDecodeError, csv.Error):
             return False
-        is_one_row = len(rows) == 1 and len(rows[0]) == len(self.header)
-        return is_one_row and (not self.quoted or _well_quoted(octets, self.delimiter))
+        return [len(row) for row in rows] == [len(self.header)] and (not self.quoted or _well_quoted(octets, self.delimiter))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,11 +60,12 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
             continue
         values = np.concatenate([part.column_of_all(name)[mask] for part, mask in zip(parts, masks, strict=True)])
         is_missing = np.isnan(values)
-        if not is_missing.any():
+        is_complete = not is_missing.any()
+        if is_complete:
             complete.append(name)
         if name in rows.categories:
             unseen[name] = np.setdiff1d(np.arange(rows.categories[name]), values[~is_missing]).tolist()
-        if name in complete or (unseen.get(name) and not is_missing.all()):
+        if is_complete or (unseen.get(name) and not is_missing.all()):
             known = values[sampled][~is_missing[sampled]]
             known = known if known.size else values[~is_missing]
             column = np.empty(NUM_REFERENCE, np.float32)
