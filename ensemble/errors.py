@@ -176,6 +176,8 @@ def run(main: Callable[[], None]) -> None:
             _print(error.code)
         code = FAILED if isinstance(error.code, str) else int(error.code or 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
+    if "torch" in sys.modules:
+        atexit._run_exitfuncs()  # `os._exit` below runs none
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream and not stream.closed:
@@ -192,9 +194,6 @@ def run(main: Callable[[], None]) -> None:
     if "torch" in sys.modules:
         # With Gloo's threads, both usual ways to exit fail sometimes. To destroy the process group, Python waits for these
         # threads while it holds its lock (GIL), for which they wait. Otherwise they can abort the ending interpreter
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
     if code:
         sys.exit(code)
