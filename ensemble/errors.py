@@ -172,9 +172,11 @@ def run(main: Callable[[], None]) -> None:
         _print("interrupted")
         code = INTERRUPTED
     except SystemExit as error:
-        if isinstance(error.code, str):  # as from sys.exit("a sentence") in a recipe
-            _print(error.code)
-        code = FAILED if isinstance(error.code, str) else int(error.code or 0)
+        if isinstance(error.code, int | None):
+            code = error.code or 0
+        else:  # as from sys.exit("a sentence") or sys.exit(exception) in a recipe
+            _print(str(error.code))
+            code = FAILED
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
     if "torch" in sys.modules:
         atexit._run_exitfuncs()  # `os._exit` below runs none

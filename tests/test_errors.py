@@ -111,6 +111,7 @@ def test_imports_are_not_interrupted_by_full_collections() -> None:
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),
         ("raise SystemExit('no column x')", (1, "", "no column x\n")),
+        ("raise SystemExit(ValueError('no column x'))", (1, "", "no column x\n")),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", (143, "", "")),
         *(
             (
