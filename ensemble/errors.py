@@ -234,7 +234,7 @@ def _sentence_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = shortened(str(error.filename or ""))
         return f"the name {name} is too long: a file's name may have 255 bytes, a path 4,095"
-    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS) and error.filename:
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
         return f"{error.filename} is not accessible ({error.strerror}): check its permissions, or choose another path"
     if isinstance(error, RuntimeError) and "Symlink loop" in str(error):  # of Path.resolve
         return f"a link leads to itself ({error}): choose another path"
