@@ -53,10 +53,12 @@ def test_every_rating_format_has_the_same_events(format: str, text: str, tmp_pat
         ("pairs", "7 31\n7 32\n\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("8", "31", 0)]),
         ("sequences", "7 31 32 30\n9\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 0), ("8", "31", 0)]),
         ("gaps", "7 31 32 30\t0 0 60\n8 31\t0\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 60000), ("8", "31", 0)]),
+        ("pairs", "\n" * interactions.NUM_HEAD_LINES + "7 31\n", [("7", "31", 0)]),
+        ("sequences", "7 --16000000\n8 31 32\n", [("7", "--16000000", 0), ("8", "31", 0), ("8", "32", 0)]),
     ],
 )
 def test_lines_of_text(format: str, text: str, expected: list[tuple[str, str, int]], tmp_path: Path) -> None:
-    """One format of the published datasets would be read as another."""
+    """One format of the published datasets would be read as another, or detecting it would end in a traceback."""
     file = tmp_path / "raw"
     file.write_text(text)
     assert interactions.detect_format(file) == format
@@ -158,7 +160,7 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         *(("ratings", f"7::31::{rating}::978300761\n", "line 1: .* is not user") for rating in ("nan", "inf", "good", "")),
         *(("ratings", f"7::31::5::{time}\n", "seconds since 1970") for time in ("nan", "-inf", "1e300", LONG, "")),
         *((format, "", "is empty: check how it was made") for format in ("auto", *interactions.TEXT_FORMATS)),
-        ("auto", "\n", "is empty"),
+        *(("auto", blank, "is empty") for blank in ("\n", "\u00a0\n")),
     ],
 )
 def test_a_bad_line_is_named(format: str, text: str, sentence: str, tmp_path: Path) -> None:
