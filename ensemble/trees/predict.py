@@ -200,7 +200,7 @@ class TreeMember:
         num_rows, num_models = self._explained(prediction.shape[1] if prediction.ndim == 2 else 1)
         group = rows.column(rows.task.group) if rows.task.kind == "ranking" else None
         first = order_of_forecast(rows.column("row_id"), prediction, group, manifest.get("most_per_group"))[:num_rows]
-        features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
+        features = rows.take(first).matrix()
         classes = likeliest_classes(prediction[first])
         parts = self.explain(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
         parts = np.where(self._seen.is_unknown(features)[:, None], 0, parts)

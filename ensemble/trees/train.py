@@ -432,8 +432,7 @@ def write_member(
         gains = Counter[str]()
         for model in result.models:
             gains.update(library.importance(model.booster))
-        num_models = len(result.models)
-        importance = {name: gain / num_models for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
+        importance = {name: gain / len(result.models) for name, gain in gains.most_common()}
         folders.write_json(folder / "importance.json", importance)
         if result.out_of_fold is None:
             draw_importance(importance, folder / "importance.png", config.library)
