@@ -252,9 +252,13 @@ def checked(path: str | Path, check: Callable[[Path], None]) -> Iterator[None]:
 
 
 def recover(path: Path) -> None:
-    """Restore a folder if the process that replaced it was killed between the two renames."""
-    for old in sorted(path.parent.glob(f".{glob.escape(path.name)}.old-*")):
-        if not path.exists():
+    """Restore a folder if the process that replaced it was killed between the two renames. Delete the folders that other
+    killed processes replaced, but none with a file that its manifest does not list."""
+    replaced = path.parent.glob(f".{glob.escape(path.name)}.old-{'[0-9a-f]' * 8}")
+    for old in sorted(replaced, key=lambda old: old.lstat().st_ctime_ns, reverse=True):  # the last one renamed is first
+        if path.exists():
+            discard(old)
+        else:
             old.rename(path)
 
 

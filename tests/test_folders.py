@@ -419,6 +419,19 @@ def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> No
         assert (tmp_path / name / "deep" / "file").read_text() == "whole"
 
 
+def test_the_last_folder_that_was_replaced_is_put_back(tmp_path: Path) -> None:
+    """After a kill during the deletion of a replaced folder, and one between the next two renames, the first of the two
+    folders, or what is left of it, would be restored."""
+    older, newer = tmp_path / ".out.old-00000000", tmp_path / ".out.old-ffffffff"
+    write(older, "older")
+    write(newer, "newer")
+    while newer.stat().st_ctime_ns <= older.stat().st_ctime_ns:  # the clock of the file system has ticks of milliseconds
+        newer.touch()
+    folders.recover(tmp_path / "out")
+    assert (tmp_path / "out/deep/file").read_text() == "newer"
+    assert names(tmp_path) == ["out"]
+
+
 @pytest.mark.parametrize("was_replaced", [False, True])
 def test_a_deletion_that_was_killed_leaves_no_folder(was_replaced: bool, tmp_path: Path) -> None:
     """Half a folder would look damaged, or what is left would stay under a name that no later command looks for."""

@@ -152,8 +152,6 @@ def _recover(out: Path) -> None:
     for old in out.glob(".*.old-*"):
         folders.recover(out / old.name[1:].rpartition(".old-")[0])
     _discard_unfinished([*out.glob(".*.writing-*"), *(out / PREDICTIONS).glob(".*.writing-*")])
-    for old in out.glob(".*.old-*"):
-        folders.discard(old)
 
 
 def _discard_unfinished(paths: list[Path]) -> None:

@@ -121,10 +121,8 @@ class Checkpoints:
         """Delete incomplete files of killed processes and members that they replaced; restore a member whose replacement was
         killed between renames."""
         folders.recover(self._target)
-        name = glob.escape(self._target.name)
-        folders.discard_scratch([*self._target.parent.glob(f".{name}.writing-*"), *self.folder.glob(".*")])
-        for old in self._target.parent.glob(f".{name}.old-{'[0-9a-f]' * 8}"):
-            folders.discard(old)
+        unfinished = self._target.parent.glob(f".{glob.escape(self._target.name)}.writing-*")
+        folders.discard_scratch([*unfinished, *self.folder.glob(".*")])
 
     @contextmanager
     def page_folder(self, rank: int) -> Iterator[Path]:
