@@ -34,7 +34,8 @@ NEWEST = "newest"
 MARK = "written by accelerate-ensemble"
 """Text near the beginning or the end of each single file that a command may replace."""
 _MARKS = (MARK.encode(), b'"versions": {"accelerate-ensemble"')
-_MARKED_BYTES = 1 << 18
+_MARKED_BYTES = 1 << 24
+"""Bytes at each end of a file in which a mark is searched. In Parquet, the names of the columns follow it."""
 FILES_OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")
 """Files that a file manager writes into a folder that a user looks at; they do not count as files of the user."""
 _SCRATCH = re.compile(r"\..+\.(writing|old)-[0-9a-f]{8}|\.(step|trees)-[0-9]{8}\.old|\.pages-[0-9a-z]+")

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ensemble import folders, verification
@@ -208,6 +210,13 @@ def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="pipe is not a file"), folders.new_file(tmp_path / "pipe", "report"):
         pass
+
+
+def test_a_file_with_thousands_of_columns_is_replaced(tmp_path: Path) -> None:
+    """The contributions of a member with 5,000 features could not be written again."""
+    table = pa.table({f"feature_{number}": [0.5] for number in range(5000)})
+    pq.write_table(table.replace_schema_metadata({"metadata": folders.MARK}), tmp_path / "contributions.parquet")
+    folders.refuse_foreign_file(tmp_path / "contributions.parquet", "contributions")
 
 
 def test_a_folder_is_checked_before_it_gets_its_name(tmp_path: Path) -> None:
