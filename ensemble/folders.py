@@ -423,7 +423,7 @@ def _number(value: Any) -> Any:
     """A number of NumPy as one of Python; `UserError` for another object that JSON does not have."""
     try:
         return value.item()
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # the last one: a tensor with several numbers
         rule = "write numbers, texts, lists and dicts, and a dataclass by dataclasses.asdict"
         raise UserError(f"a manifest cannot have a {type(value).__name__}, as {shortened(repr(value))}: {rule}") from None
 

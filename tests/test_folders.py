@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from ensemble import folders, verification
 from ensemble.errors import UserError
@@ -289,6 +290,13 @@ def test_the_manifest_lists_every_file(prepared: Path) -> None:
     assert folders.read_manifest(prepared) == manifest
     assert len(manifest["fingerprint"]) == 16
     assert not [file for file in files - {verification.NAME} if Path(file).name.startswith(".")]
+
+
+@pytest.mark.parametrize("value", [np.ones(2), torch.ones(2), Path("data")])
+def test_a_value_that_json_does_not_have_is_named(value: object, tmp_path: Path) -> None:
+    """A recipe with an array, a tensor or a path in its manifest would end in a traceback."""
+    with pytest.raises(UserError, match=f"a manifest cannot have a {type(value).__name__}, as .*: write numbers, texts"):
+        folders.write_manifest(tmp_path, {"mean": value})
 
 
 def test_every_damaged_file_is_named(prepared_copy: Path) -> None:
