@@ -397,8 +397,7 @@ def _check_ranks_agree(group: RankGroup, state: dict[str, Any]) -> None:
         if other["fingerprint"] != states[0]["fingerprint"]:
             raise UserError(f"rank {rank} has other data than rank 0: give every node a copy of the same folder")
         for name, value in other["config"].items():
-            if value != states[0]["config"][name]:
-                first = states[0]["config"][name]
+            if value != (first := states[0]["config"][name]):
                 raise UserError(f"rank {rank} has {name}={value}, but rank 0 has {first}: use equal settings")
 
 
