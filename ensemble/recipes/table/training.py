@@ -242,7 +242,7 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         rows, names = self.rows(FORECAST), [*self.names[0], *self.names[1]]
         num_rows = max(LEAST_EXPLAINED, MOST_EVALUATED // (NUM_REFERENCES * (len(names) + 1)))
         group = rows.column("group") if self.task.kind == "ranking" else None
-        first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
+        first = order_of_forecast(rows.column("row_id"), prediction, group, self.manifest.get("most_per_group"))[:num_rows]
         features = np.concatenate([_stacked(rows.numbers, first), _stacked(rows.codes, first)], axis=1)
         explaining = np.flatnonzero(rows.uses[0])[:EXPLAINING_COPIES]
         references = model.copies[explaining[0]].references(NUM_REFERENCES)
