@@ -44,7 +44,7 @@ from ensemble.folders import new_file
 
 imports.pyarrow_alone()
 
-REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
+REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float64()}))
 REASONS_OF_CLASSES = pa.list_(pa.struct([*REASONS.value_type, pa.field("class", pa.int32())]))
 COLUMNS = {
     "row_id": pa.int64(),

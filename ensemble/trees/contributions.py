@@ -1,6 +1,6 @@
 """The contribution of each feature to each prediction of a member, as a file. For trees the libraries compute TreeSHAP.
 
-    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 if `output` is value), features float32
+    MEMBER.SPLIT.contributions.parquet   row_id int64; base_value and features float32, or float64 if `output` is value
     MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
 
 The contributions of a row and its base value sum to the log odds if the member learned a binary objective, to its value or
@@ -53,12 +53,9 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
     """
     if BASE in rows.features:
         raise UserError(f"a feature is called {BASE}, which is a reserved name: rename it, and prepare the data again")
+    kind = pa.float64() if metadata["output"] == "value" else pa.float32()  # a target may be too large for float32
     schema = pa.schema(
-        [
-            ("row_id", pa.int64()),
-            (BASE, pa.float64() if metadata["output"] == "value" else pa.float32()),
-            *((name, pa.float32()) for name in rows.features),
-        ],
+        [("row_id", pa.int64()), *((name, kind) for name in (BASE, *rows.features))],
         {KEY: json.dumps({**metadata, "mark": MARK}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), Summary(len(rows.features)), 0

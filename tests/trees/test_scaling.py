@@ -11,7 +11,7 @@ import pytest
 from copied_members import prepared_of
 from tree_members import config_of
 
-from ensemble import folders
+from ensemble import folders, predictions
 from ensemble.arrow import open_table
 from ensemble.trees import export, train
 from ensemble.trees.predict import TreeMember
@@ -52,15 +52,24 @@ def test_a_large_offset_loses_nothing(library: str, tmp_path: Path) -> None:
 
 
 def test_units_change_no_tree(library: str, tmp_path: Path) -> None:
-    """A target in another unit would give other trees: gains below XGBoost's least gain, or squares that overflow."""
-    predictions = []
-    for name, spread in (("small", 2.0**-60), ("plain", 1.0), ("large", 2.0**400)):
+    """A target in another unit would give other trees: gains below XGBoost's least gain, or squares that overflow. Stored
+    contributions would be 0 or infinite."""
+    results = []
+    for name, spread in (("small", 2.0**-200), ("plain", 1.0), ("large", 2.0**400)):
         (tmp_path / name).mkdir()
         data = data_of(tmp_path / name, 0.0, spread)
         trained(library, data, tmp_path / name / library)
-        predictions.append(TreeMember(tmp_path / name / library).predict(data, "test")["prediction"] / spread)
-    assert np.array_equal(predictions[0], predictions[1])
-    assert np.array_equal(predictions[2], predictions[1])
+        member, file = TreeMember(tmp_path / name / library), tmp_path / name / "forecast.parquet"
+        table = pq.read_table(member.write_contributions(data, "test", "mine", tmp_path / name)).drop_columns(["row_id"])
+        forecast = predictions.Predictions(**member.predict(data, "forecast"), split="forecast", member="mine")
+        predictions.write(file, forecast)
+        reasons = [reason["contribution"] for row in predictions.read(file).reasons or () for reason in row]
+        values = (member.predict(data, "test")["prediction"], *table.to_pydict().values(), reasons)
+        results.append([np.array(column) / spread for column in values])
+    for small, plain, large in zip(*results, strict=True):
+        assert len(plain)
+        assert np.array_equal(small, plain)
+        assert np.array_equal(large, plain)
 
 
 def test_contributions_reasons_and_export_are_in_the_unit_of_the_target(library: str, tmp_path: Path) -> None:
