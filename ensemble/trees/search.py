@@ -150,14 +150,13 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
     if has_search and not resume:
         with folders.locked(folder, "searching in"):
-            folders.discard_scratch(folder.rglob(".*.writing-*"))  # of tasks that were killed
             if foreign := _foreign(folder):
                 raise UserError(
                     f"{config.out} holds {foreign}, which no search wrote, so the folder is not replaced: move that file "
                     "elsewhere, or choose another folder"
                 )
             shutil.rmtree(folder)
-    elif not has_search and names - {"tasks", "claim.lock"}:
+    elif not has_search and names - {"tasks", "claim.lock", *folders.FILES_OF_DESKTOPS}:
         raise UserError(f"{config.out} holds files that no search wrote, and is not replaced: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -165,10 +164,12 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
 
 def _foreign(folder: Path) -> str | None:
     """The first file in the folder of a search that no search wrote."""
-    own = {JOURNAL, f"{JOURNAL}.lock", "best.yaml", "trials.csv", "search.png", "claim", "claim.lock"}
+    own = {JOURNAL, "best.yaml", "trials.csv", "search.png"}
+    # To release a lock, Optuna renames its file to NAME.lock… and deletes it
+    locks = {file.name for name in (JOURNAL, "claim") for file in folder.glob(f"{name}.lock*")}
     tasks = {f"tasks/{task.name}/status" for task in folder.glob("tasks/*")}
     pages = {str(file.relative_to(folder)) for file in folder.glob(".pages-*/**/*")}
-    return folders.foreign(folder, own | tasks | pages)
+    return folders.foreign(folder, own | locks | tasks | pages)
 
 
 def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint: str) -> dict[str, Any]:

@@ -434,13 +434,22 @@ def test_overwriting_a_search_keeps_files_of_the_users(whole: Path, prepared: Pa
     assert search.search(again)["trials"] == 1
 
 
+def test_a_folder_that_was_looked_at_is_empty(prepared: Path, tmp_path: Path) -> None:
+    """A new folder, which a file manager had shown, would be taken for one with files of the user."""
+    (tmp_path / ".DS_Store").touch()
+    assert search.search(settings(prepared, tmp_path, trials=1))["trials"] == 1
+
+
 def test_a_search_that_was_killed_while_it_drew_can_be_replaced(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An incomplete picture would be taken for a file of the user, and overwrite=true refused for ever."""
+    """An incomplete picture, or a lock that was being released, would be taken for a file of the user, and overwrite=true
+    refused for ever."""
 
     def savefig(figure: Figure, file: Path, **_: Any) -> None:
         file.write_bytes(b"half")
+        for name in (JOURNAL, "claim"):
+            (tmp_path / "search" / f"{name}.lock5f0c.rename").touch()
         shutil.copytree(tmp_path / "search", tmp_path / "killed")
 
     with monkeypatch.context() as patch:
