@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ensemble import folders, recipe
+from ensemble import configuration, folders, recipe
 from ensemble.pipeline.settings import FILE
 from ensemble.predictor import members
 from ensemble.report.run import Run
@@ -20,7 +20,7 @@ def commands(run: Run) -> list[str]:
     manifest, data, predictions = run.manifest, run.folder_of["data"], run.folder_of["predictions"]
     if fit := _one_command(run):
         return [shlex.join(fit)]
-    lines = [[*_prepare(run), f"out={data}"]]
+    lines = [[*_prepare(run), *settings_words({"out": data})]]
     trained = [member for member in run.members if member.folder]
     for member in trained:
         script = ["python", "scripts/train_trees.py"]
@@ -31,18 +31,21 @@ def commands(run: Run) -> list[str]:
             settings["max_seconds"] = member.summary["max_seconds"]
         for copy in member.copies:
             fold = data if copy == member.folder else data / "folds" / copy.name
-            lines.append([*script, f"data={fold}", f"out={copy}", *settings_words(settings)])
-    for member in trained:
-        words = [f"member={member.folder}", f"data={data}", f"out={predictions}", f"name={member.name}"]
-        lines.append(["python", "scripts/predict.py", *words])
-    for name in run.scores["scores"]:
-        if name in members.baselines(manifest):
-            lines.append(["python", "scripts/predict.py", f"member={name}", f"data={data}", f"out={predictions}"])
-    fit = [f"predictions={predictions}", f"data={data}", f"out={run.folder_of['ensemble']}", f"on={run.scores['fitted_on']}"]
-    lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit, *settings_words(run.scores.get("settings", {}))])
-    scaling = [f"scaling=[{','.join(benchmark['file'] for benchmark in run.scaling)}]"] if run.scaling else []
-    folder_words = [f"{name}={folder}" for name, folder in run.folder_of.items()]
-    lines.append(["python", "scripts/report.py", *folder_words, *scaling, "out=report.html"])
+            lines.append([*script, *settings_words({"data": fold, "out": copy, **settings})])
+    predicted = [{"member": member.folder, "data": data, "out": predictions, "name": member.name} for member in trained]
+    baselines = [name for name in run.scores["scores"] if name in members.baselines(manifest)]
+    predicted += [{"member": name, "data": data, "out": predictions} for name in baselines]
+    lines += [["python", "scripts/predict.py", *settings_words(settings)] for settings in predicted]
+    fit_settings = {
+        "predictions": predictions,
+        "data": data,
+        "out": run.folder_of["ensemble"],
+        "on": run.scores["fitted_on"],
+    }
+    fit_words = settings_words({**fit_settings, **run.scores.get("settings", {})})
+    lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit_words])
+    scaling = {"scaling": f"[{','.join(benchmark['file'] for benchmark in run.scaling)}]"} if run.scaling else {}
+    lines.append(["python", "scripts/report.py", *settings_words({**run.folder_of, **scaling, "out": "report.html"})])
     option = [] if run.recipe.name in recipe.BUILT_IN else ["--recipe", run.recipe.name]
     return [shlex.join(line if "--recipe" in line else [*line, *option]) for line in lines]
 
@@ -70,7 +73,7 @@ def _one_command(run: Run) -> list[str]:
     raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
     for name, paths in raw.items():
         raw[name] = _without_folder(paths) if isinstance(paths, str) else [_without_folder(path) for path in paths]
-    words = [*settings_words({**raw, **settings, **content.get("limits", {})}), f"out={out}"]
+    words = settings_words({**raw, **settings, **content.get("limits", {}), "out": out})
     return ["python", "scripts/fit.py", "--recipe", content["recipe"], *words]
 
 
@@ -96,19 +99,12 @@ def _prepare_words(manifest: dict[str, Any]) -> list[str]:
 
 
 def settings_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
-    """The `key=value` words of nested settings."""
+    """The `key=value` words of nested settings, with `${` escaped, which would begin the name of another setting."""
     words = []
     for key, value in settings.items():
         if isinstance(value, dict):
             words += settings_words(value, f"{prefix}{key}.")
         else:
-            value = _escaped(value)
+            value = configuration.literal(str(value) if isinstance(value, Path) else value)
             words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
     return words
-
-
-def _escaped(value: Any) -> Any:
-    """The value with a backslash before each `${`, which would begin the name of another setting."""
-    if isinstance(value, list):
-        return [_escaped(each) for each in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ensemble import configuration, folders
+from ensemble import configuration, folders, recipe
 from ensemble.pipeline.settings import config_class
 from ensemble.report import commands
 
@@ -31,14 +31,36 @@ def test_the_launcher_starts_the_ranks_of_the_training(summary: dict[str, Any], 
 
 
 def test_the_command_of_a_fit_names_the_same_files(tmp_path: Path) -> None:
-    """A file `a, b.csv` would become two files, and the column `price ${` would be refused."""
-    settings = {"source": ["raw/a, b.csv", "größe ${x}.csv"], "target": "price ${"}
-    folders.write_json(tmp_path / "fit.json", {"written_by": folders.MARK, "recipe": "table", "settings": settings})
-    run: Any = SimpleNamespace(
-        manifest={}, folder_of={name: tmp_path / name for name in ("data", "ensemble", "predictions")}
-    )
+    """A file `a, b.csv` would become two files, and the column `price ${` or the folder `a${b}` would be refused."""
+    settings, out = {"source": ["raw/a, b.csv", "größe ${x}.csv"], "target": r"\${ price ${"}, tmp_path / "a${b}"
+    out.mkdir()
+    folders.write_json(out / "fit.json", {"written_by": folders.MARK, "recipe": "table", "settings": settings})
+    run: Any = SimpleNamespace(manifest={}, folder_of={name: out / name for name in ("data", "ensemble", "predictions")})
     (line,) = commands.commands(run)
     words = shlex.split(line)
     assert words[:4] == ["python", "scripts/fit.py", "--recipe", "table"]
     config = configuration.load(config_class("table"), None, words[4:])
-    assert (config.source, config.target) == (("a, b.csv", "größe ${x}.csv"), "price ${")
+    assert (config.source, config.target) == (("a, b.csv", "größe ${x}.csv"), settings["target"])
+    assert config.out == str(out)
+
+
+def test_the_commands_of_the_steps_name_the_same_folders(tmp_path: Path) -> None:
+    """In a folder `a${b}` the commands of a report would end with an error about a setting b."""
+    folder_of = {name: tmp_path / "a${b}" / name for name in ("data", "ensemble", "predictions")}
+    member: Any = SimpleNamespace(name="mine", folder=tmp_path / "a${b}/mine", summary={"kind": "xgboost"}, settings={})
+    member.copies = (member.folder,)
+    run: Any = SimpleNamespace(
+        manifest={"recipe": "hot_sellers", "config": {}}, recipe=recipe.named("hot_sellers"), folder_of=folder_of,
+        members=[member], scores={"scores": {"momentum": {}}, "fitted_on": "blend"},
+        scaling=[{"file": str(tmp_path / "a${b}/scaling.json")}],
+    )  # fmt: skip
+    folders_of_lines = [
+        {word.partition("=")[2].strip("[]") for word in shlex.split(line) if "${" in word} for line in commands.commands(run)
+    ]
+    data, ensemble, predictions, mine, scaling = (
+        configuration.literal(str(path)) for path in (*folder_of.values(), member.folder, tmp_path / "a${b}/scaling.json")
+    )
+    assert folders_of_lines == [
+        {data}, {data, mine}, {mine, data, predictions}, {data, predictions}, {predictions, data, ensemble},
+        {ensemble, data, predictions, scaling},
+    ]  # fmt: skip
