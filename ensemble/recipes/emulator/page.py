@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import r2_score
 
-from ensemble import folders
+from ensemble import configuration, folders
 from ensemble.arrow import read_columns
 from ensemble.errors import Failure
 from ensemble.predictor.fit import ENSEMBLE
@@ -119,10 +119,9 @@ def _examined(run: Run) -> dict[str, Any]:
 def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "scores"
+        words = configuration.literal([f"member={member}", f"data={data}", f"split={split}", f"out={out}"])
         module = [sys.executable, "-m", "ensemble.recipes.emulator.examine"]
-        done = subprocess.run(
-            [*module, f"member={member}", f"data={data}", f"split={split}", f"out={out}"], capture_output=True, text=True
-        )
+        done = subprocess.run([*module, *words], capture_output=True, text=True)
         if done.returncode:
             last_line = done.stderr.strip().rpartition("\n")[2]
             raise Failure(f"the scores of {member} could not be computed: {last_line}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,12 @@ def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
         assert row["members"]["net"] == expected["inputs"][row["input"]]
     text = re.sub(r"<.*?>", "", (run / "report.html").read_text(encoding="utf-8"))
     assert f"{expected['all']['error']:.3f}" in text
+
+
+def test_folders_may_have_any_name(run: Path, tmp_path: Path) -> None:
+    """A report of folders in `a ${b}` would end with an error about a setting b."""
+    moved = shutil.copytree(run, tmp_path / "a ${b}")
+    assert parts(moved)["jacobians"] == parts(run)["jacobians"]
 
 
 def test_a_network_of_another_recipe_has_no_jacobian(run: Path, tmp_path: Path) -> None:
