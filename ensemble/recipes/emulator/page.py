@@ -1,6 +1,7 @@
 """The parts of the report that only emulator has: R² relative to that of the formula, Jacobians, and a map or trajectories.
 
-For each member that is a network, this module starts examine.py as a process, which computes the scores of its Jacobian.
+If the formula of the data is known, this module starts examine.py as a process for each member that is a network. It
+computes the scores of the member's Jacobian.
 """
 
 import functools
@@ -110,9 +111,12 @@ def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axe
 
 
 def _examined(run: Run) -> dict[str, Any]:
-    """The content of scores.json of each member that is a single network, by the name of the member."""
-    data = run.folder_of["data"].resolve()
-    return {name: _scores(folder.resolve(), data, run.test.split) for name, folder in run.networks.items()}
+    """The content of scores.json of each member that is a single network, by the name of the member.
+
+    Nothing for data without a known formula, whose networks have no scores that are shown here.
+    """
+    data, networks = run.folder_of["data"].resolve(), run.networks if run.manifest["emulator"]["formula"] else {}
+    return {name: _scores(folder.resolve(), data, run.test.split) for name, folder in networks.items()}
 
 
 @functools.cache  # `parts` and `pictures` both need the scores

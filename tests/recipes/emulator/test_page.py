@@ -112,7 +112,8 @@ def test_a_network_of_another_recipe_has_no_jacobian(run: Path, tmp_path: Path) 
 
 
 def test_the_map_shows_each_tile_at_its_place(tmp_path: Path) -> None:
-    """The error of a tile would stand at another place, or a tile at a low latitude beyond the edge of the map."""
+    """The error of a tile would stand at another place, or a tile at a low latitude beyond the edge of the map. Of data
+    without a formula, the Jacobians of networks would be computed, which nothing shows."""
     draw = np.random.default_rng(0)
     tile = draw.permuted(np.arange(600) % 7)
     latitude, longitude = (np.array([85, 70, 60, 50, 40, 15, -60])[tile], (np.arange(7) * 50.0)[tile])
@@ -121,8 +122,9 @@ def test_the_map_shows_each_tile_at_its_place(tmp_path: Path) -> None:
     order = np.argsort(rows["row_id"])
     test = SimpleNamespace(row_id=rows["row_id"][order], target=draw.normal(size=600), split="test")
     made_up: Any = SimpleNamespace(
-        manifest={"emulator": {"system": "sea_ice"}}, networks={}, test=test, task=SimpleNamespace(target="aice"),
-        folder_of={"data": tmp_path}, candidates={predictor.ENSEMBLE: draw.normal(size=600)},
+        manifest={"emulator": {"system": "sea_ice", "formula": ""}}, networks={"net": tmp_path / "none"}, test=test,
+        task=SimpleNamespace(target="aice"), folder_of={"data": tmp_path},
+        candidates={predictor.ENSEMBLE: draw.normal(size=600)},
     )  # fmt: skip
     painters = {title: paint for title, *_, paint in page.pictures(made_up, {predictor.ENSEMBLE: {"color": "black"}})}
     axes = Figure().add_subplot()
