@@ -124,7 +124,7 @@ def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "scores"
         words = configuration.literal([f"member={member}", f"data={data}", f"split={split}", f"out={out}"])
-        module = [sys.executable, "-m", "ensemble.recipes.emulator.examine"]
+        module = [sys.executable, "-P", "-m", "ensemble.recipes.emulator.examine"]
         done = subprocess.run([*module, *words], capture_output=True, text=True)
         if done.returncode:
             last_line = done.stderr.strip().rpartition("\n")[2]

@@ -86,10 +86,13 @@ def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
     assert f"{expected['all']['error']:.3f}" in text
 
 
-def test_folders_may_have_any_name(run: Path, tmp_path: Path) -> None:
-    """A report of folders in `a ${b}` would end with an error about a setting b."""
-    moved = shutil.copytree(run, tmp_path / "a ${b}")
-    assert parts(moved)["jacobians"] == parts(run)["jacobians"]
+def test_folders_may_have_any_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of folders in `a ${b}` would end with an error about a setting b, or import a random.py in the current folder
+    instead of the module."""
+    (tmp_path / "random.py").write_text("raise SystemExit('mine')")
+    expected, moved = parts(run)["jacobians"], shutil.copytree(run, tmp_path / "a ${b}")
+    monkeypatch.chdir(tmp_path)
+    assert parts(moved)["jacobians"] == expected
 
 
 def test_a_network_of_another_recipe_has_no_jacobian(run: Path, tmp_path: Path) -> None:
