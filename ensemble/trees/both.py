@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
+from ensemble import configuration
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, how_ended, in_a_line
 from ensemble.signals import STOP, end_with_parent
 from ensemble.trees import memory, rows, threads
@@ -60,10 +61,10 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     with checkpoints.failure_marked():
         together, slower = choose_together(config, num_cores)
     cores_of = halves(num_cores, slower) if together == "side_by_side" else dict.fromkeys(LIBRARIES, num_cores)
-    commands = {
-        library: [sys.executable, *command, f"library={library}", f"out={Path(config.out, library)}", f"threads={number}"]
-        for library, number in cores_of.items()
-    }
+    commands = {}
+    for library, number in cores_of.items():
+        words = [f"library={library}", f"out={Path(config.out, library)}", f"threads={number}"]
+        commands[library] = [sys.executable, *command, *configuration.literal(words)]
     with Children() as children:
         for libraries in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
             children.start({library: commands[library] for library in libraries}, prefixed=len(libraries) > 1)

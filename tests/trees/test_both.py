@@ -14,7 +14,7 @@ import pytest
 from processes import command_of
 from tree_members import SCRIPT, Start, config_of, model, run, wait_for_trees, words
 
-from ensemble import folders
+from ensemble import configuration, folders
 from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, Failure, UserError
 from ensemble.trees import both, train
 from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankInfo
@@ -47,9 +47,10 @@ def models(out: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("together", ["one_after_other", "side_by_side", "auto"])
 def test_each_member_is_the_same_as_alone(together: str, alone: dict[str, bytes], prepared: Path, tmp_path: Path) -> None:
-    """The libraries would disturb each other, or one of the ways to train them would write other members."""
-    out = tmp_path / "members"
-    done = run_both(data=prepared, out=out, together=together, **QUICK)
+    """The libraries would disturb each other, or one of the ways to train them would write other members. In a folder
+    `a ${b}`, they would end with an error about a setting b."""
+    out = tmp_path / "a ${b}"
+    done = run_both(data=prepared, out=configuration.literal(str(out)), together=together, **QUICK)
     assert done.returncode == 0, done.stderr
     assert models(out) == alone
     assert not list(tmp_path.glob("*.checkpoint"))
