@@ -142,6 +142,22 @@ def test_the_map_shows_each_tile_at_its_place(tmp_path: Path) -> None:
     assert np.abs(places).max() < axes.get_xlim()[1]
 
 
+def test_a_single_test_row_has_a_page(tmp_path: Path) -> None:
+    """A report would end in a traceback: the entries of a Jacobian are drawn relative to the deviation of the inputs."""
+    data = small_emulators.sea_ice(tmp_path, tile=1, shares=(0.6, 0.2, 0.1987, 0.0013), seed=3)
+    small_emulators.train(data, tmp_path / "net", RecipeConfig(**NETWORKS["sea_ice"]), batch_size=50, max_epochs=0.1)
+    row = small_emulators.columns(data, "rows", "test")
+    test = SimpleNamespace(row_id=row["row_id"], target=row["aice"], split="test")
+    made_up: Any = SimpleNamespace(
+        manifest=folders.read_manifest(data), networks={"net": tmp_path / "net"}, test=test, folder_of={"data": data},
+        task=SimpleNamespace(target="aice"), candidates={predictor.ENSEMBLE: row["aice"] + 0.1},
+    )  # fmt: skip
+    assert len(test.row_id) == 1
+    series = {predictor.ENSEMBLE: {"color": "black"}, "net": {"color": "red"}}
+    for *_, paint in page.pictures(made_up, series):
+        paint(Figure().add_subplot())
+
+
 def test_a_true_jacobian_has_no_error() -> None:
     """An error would be relative to the network's Jacobian, or signs would not be compared with the truth."""
     truth = np.random.default_rng(0).normal(size=(50, 3, 3))
