@@ -125,7 +125,8 @@ def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
     member = ensemble / entry["folder"]
     model = bag.model_fingerprint(member)
     if model is None:
-        raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
+        fix = "put it back, or predict with it and fit the ensemble again"  # the prediction files have its path
+        raise UserError(f"member {name} of the ensemble is not at {member}: {fix}")
     if model != entry["model"]:
         raise UserError(f"member {name} at {member} was trained again after the ensemble was fitted: predict and fit again")
 

@@ -211,7 +211,8 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     if not folder.is_dir():
-        raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
+        fix = "put it back, or predict with it and fit the ensemble again"
+        raise UserError(f"member {name} of the ensemble is not at {folder}: {fix}")
     copies = tuple(bag.copies(folder))
     summaries = [_read_json(copy / "summary.json", ("kind", "seconds")) for copy in copies]
     if bag.model_fingerprint(folder) != entry["model"]:

@@ -49,7 +49,11 @@ def test_later_reviews_move_the_forecast(fitted: Path, raw_market: tuple[Path, P
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("members/xgboost", None, "member xgboost of the ensemble is not at .*: put it back, or fit the ensemble again"),
+        (
+            "members/xgboost",
+            None,
+            "member xgboost of the ensemble is not at .*/xgboost: put it back, or predict with it and fit",
+        ),
         ("members/xgboost/model.ubj", "{", "xgboost/model.ubj has 1 bytes, not"),
         ("members/xgboost/summary.json", "[]", "xgboost/summary.json has 2 bytes, not"),
         ("ensemble/ensemble.json", None, "ensemble.json does not exist"),
@@ -114,6 +118,18 @@ def test_a_missing_member_is_made_up_for(
     result = pq.read_table(path.with_suffix(".parquet"))
     assert "lost" not in result.column_names
     assert 0 < result["probability"].to_numpy().max() < 1
+
+
+def test_the_error_of_a_moved_member_gives_an_advice_that_helps(fitted: Path, prepared: Path, tmp_path: Path) -> None:
+    """After a folder was moved between prediction and fit, another fit alone would not find the members either."""
+    files = Path(shutil.copytree(fitted / "predictions", tmp_path / "predictions"))
+    for path in files.glob("xgboost.*.parquet"):
+        metadata = json.loads(pq.read_schema(path).metadata[predictions.KEY])
+        change(path, config={**metadata["config"], "folder": str(tmp_path / "earlier/members/xgboost")})
+    fit(files, prepared, tmp_path / "ensemble", combiner="equal", compare=False)
+    member = folders.read_json(tmp_path / "ensemble/ensemble.json")["members"]["xgboost"]
+    with pytest.raises(UserError, match="put it back, or predict with it and fit the ensemble again"):
+        new_data.check_member("xgboost", tmp_path / "ensemble", member)
 
 
 def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:

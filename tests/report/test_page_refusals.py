@@ -86,6 +86,8 @@ def test_names_what_is_missing(copy: Path, tmp_path: Path, lost: str) -> None:
     with pytest.raises(UserError, match=re.escape(path.name)) as caught:
         write(copy, tmp_path / "report.html")
     assert re.search("does not exist|is missing|is not at|there is no", str(caught.value))
+    if "is not at" in str(caught.value):
+        assert str(caught.value).endswith("put it back, or predict with it and fit the ensemble again")
     assert not (tmp_path / "report.html").exists()
 
 
