@@ -136,7 +136,7 @@ def run(main: Callable[[], None]) -> None:
     gc.set_threshold(10_000, 10, 10)
     # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
-    _open_missing_streams()
+    open_missing_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal in Latin-1 has no arrow: a question mark instead of an error
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -201,7 +201,7 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(code)
 
 
-def _open_missing_streams() -> None:
+def open_missing_streams() -> None:
     """Open the standard streams that are closed, as after `2>&-`. Otherwise a file that the command opens would get the
     descriptor of such a stream, and what a library prints would be written into this file."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from ensemble import recipe
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError, full_temporary_disk, is_disk_full
+from ensemble.errors import UserError, full_temporary_disk, is_disk_full, open_missing_streams
 
 WorkerConfig = dict[str, Any]
 """`trusted`, the recipes that the user named; `manifest`, of the data that the ensemble was fitted on; for a member also
@@ -44,6 +44,7 @@ def main() -> None:
     """Load what the first line describes, and run the tasks of the lines that follow."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; requests under way must finish
+    open_missing_streams()  # or `answers` would get the descriptor of a closed standard error
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
     config = json.loads(sys.stdin.readline())

@@ -283,3 +283,17 @@ def test_a_worker_whose_program_was_killed_ends_without_a_traceback() -> None:
     done = subprocess.run(line, input=config, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_messages_of_a_program_without_standard_error_are_no_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `2>&-`, a line that a library prints, such as one of OpenMP, would be read as an answer: a JSONDecodeError."""
+    (tmp_path / "noisy").mkdir()
+    (tmp_path / "noisy/__init__.py").write_text("import os; os.write(2, b'OMP: a message\\n')")
+    (tmp_path / "noisy/settings.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    line = ["bash", "-c", 'exec "$@" 2>&-', "_", sys.executable, "-m", "ensemble.predictor.worker"]
+    config = json.dumps({"trusted": ["noisy"], "manifest": {"recipe": "table"}})
+    done = subprocess.run(line, input=config, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, '{"notes": []}\n')
