@@ -119,6 +119,14 @@ def full_temporary_disk() -> UserError:
     return UserError(f"the disk of temporary files, {folder}, is full: free some space, or set TMPDIR to another folder")
 
 
+def no_temporary_folder(error: BaseException) -> str:
+    """The sentence for the error of Python or Matplotlib if no folder for temporary files can be written, as in a container
+    whose disk is read-only; empty for other errors."""
+    if not re.match(r"\[Errno 2\] No usable temporary directory|Matplotlib requires access to a writable", str(error)):
+        return ""
+    return f"no folder for temporary files can be written ({error}): set TMPDIR to a folder that you may write"
+
+
 def current_folder() -> str:
     """The path of the current folder. Raises `UserError` if it was deleted."""
     try:
@@ -223,6 +231,8 @@ def _sentence_of(error: Exception) -> str:
     """The sentence for an exception of a library or of the system whose cause the user can remove; empty for others."""
     if is_disk_full(error):
         return f"the disk is full ({error}): free some space, or write elsewhere"
+    if sentence := no_temporary_folder(error):
+        return sentence
     if os.strerror(errno.EFBIG) in str(error):
         return f"a file is larger than `ulimit -f` or its disk allows ({error}): raise the limit, or write elsewhere"
     is_memory = isinstance(error, MemoryError) or str(error).startswith(("array is too big", "Maximum allowed dimension"))

@@ -84,6 +84,15 @@ def test_imports_are_not_interrupted_by_full_collections() -> None:
             for number, reason in ((13, "Permission denied"), (1, "Operation not permitted"))
         ),
         (
+            "raise FileNotFoundError(2, 'No usable temporary directory found in /tmp')",
+            (
+                2,
+                "",
+                "error: no folder for temporary files can be written ([Errno 2] No usable temporary directory found in "
+                "/tmp): set TMPDIR to a folder that you may write\n",
+            ),
+        ),
+        (
             "raise RuntimeError(\"Symlink loop from '/tmp/a'\")",
             (2, "", "error: a link leads to itself (Symlink loop from '/tmp/a'): choose another path\n"),
         ),

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from ensemble import recipe
 from ensemble.data.inputs import FORECAST
-from ensemble.errors import UserError, full_temporary_disk, is_disk_full, open_missing_streams
+from ensemble.errors import UserError, full_temporary_disk, is_disk_full, no_temporary_folder, open_missing_streams
 
 WorkerConfig = dict[str, Any]
 """`trusted`, the recipes that the user named; `manifest`, of the data that the ensemble was fitted on; for a member also
@@ -71,6 +71,8 @@ def _answer(answers: IO[bytes], run: Callable[[], list[str]]) -> None:
     except BaseException as error:  # also PanicException of polars, which is no Exception
         if is_disk_full(error):  # a worker writes nothing but temporary files
             answer = {"mistake": str(full_temporary_disk())}
+        elif sentence := no_temporary_folder(error):
+            answer = {"mistake": sentence}
         else:
             traceback.print_exc()
             answer = {"failure": f"{type(error).__name__}: {error}"}

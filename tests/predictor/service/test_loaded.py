@@ -285,15 +285,29 @@ def test_a_worker_whose_program_was_killed_ends_without_a_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def answer_of_a_worker(package: str, folder: Path, monkeypatch: pytest.MonkeyPatch, redirection: str = "") -> str:
+    """What a worker answers that imports a recipe of the user. package : the code of its package."""
+    (folder / "own").mkdir()
+    (folder / "own/__init__.py").write_text(package)
+    (folder / "own/settings.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    line = ["bash", "-c", f'exec "$@" {redirection}', "_", sys.executable, "-m", "ensemble.predictor.worker"]
+    config = json.dumps({"trusted": ["own"], "manifest": {"recipe": "table"}})
+    done = subprocess.run(line, input=config, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    return done.stdout
+
+
 def test_messages_of_a_program_without_standard_error_are_no_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After `2>&-`, a line that a library prints, such as one of OpenMP, would be read as an answer: a JSONDecodeError."""
-    (tmp_path / "noisy").mkdir()
-    (tmp_path / "noisy/__init__.py").write_text("import os; os.write(2, b'OMP: a message\\n')")
-    (tmp_path / "noisy/settings.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    line = ["bash", "-c", 'exec "$@" 2>&-', "_", sys.executable, "-m", "ensemble.predictor.worker"]
-    config = json.dumps({"trusted": ["noisy"], "manifest": {"recipe": "table"}})
-    done = subprocess.run(line, input=config, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, '{"notes": []}\n')
+    package = "import os; os.write(2, b'OMP: a message\\n')"
+    assert answer_of_a_worker(package, tmp_path, monkeypatch, "2>&-") == '{"notes": []}\n'
+
+
+def test_a_read_only_folder_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container with a read-only disk a service would end with a traceback, as if its members were damaged."""
+    package = "raise FileNotFoundError(2, 'No usable temporary directory found in /tmp')"
+    answer = json.loads(answer_of_a_worker(package, tmp_path, monkeypatch))
+    assert answer["mistake"].endswith("set TMPDIR to a folder that you may write")
