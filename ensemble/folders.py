@@ -300,16 +300,17 @@ def new_file(path: Path, kind: str) -> Iterator[Path]:
     kind : kind of file, such as "prediction file", for messages
     """
     refuse_foreign_file(path, kind)
-    is_new = not path.parent.exists()
+    target = path.resolve()  # a link to a file elsewhere stays a link
+    is_new = not target.parent.exists()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with replacing(path) as scratch:
+            with replacing(target) as scratch:
                 yield scratch
         finally:
             with suppress(OSError):
                 if is_new:
-                    path.parent.rmdir()  # fails unless it is empty
+                    target.parent.rmdir()  # fails unless it is empty
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error  # the text of pyarrow is longer
         raise UserError(f"the {kind} {path} cannot be written: {why}") from None

@@ -246,6 +246,18 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
     assert names(tmp_path / "large_disk") == ["data"]
 
 
+def test_a_link_to_a_file_stays_a_link(tmp_path: Path) -> None:
+    """A report that a web server shows through a link would be written beside it, and the old one would be shown."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text(f"old, {folders.MARK}")
+    (tmp_path / "report.html").symlink_to("site/index.html")
+    with folders.new_file(tmp_path / "report.html", "report") as scratch:
+        scratch.write_text("new")
+    assert (tmp_path / "report.html").is_symlink()
+    assert (tmp_path / "site/index.html").read_text() == "new"
+    assert (names(tmp_path), names(tmp_path / "site")) == (["report.html", "site"], ["index.html"])
+
+
 def test_what_a_killed_run_left_does_not_stop_the_next(tmp_path: Path) -> None:
     """In a container every run may have process id 1: the scratch folder of a killed run would block all that follow."""
     (tmp_path / f".out.writing-{os.getpid()}").mkdir()
