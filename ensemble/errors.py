@@ -248,6 +248,10 @@ def _sentence_of(error: Exception) -> str:
         return f"{error.filename} is not accessible ({error.strerror}): check its permissions, or choose another path"
     if isinstance(error, RuntimeError) and "Symlink loop" in str(error):  # of Path.resolve
         return f"a link leads to itself ({error}): choose another path"
+    is_not_found = isinstance(error, FileNotFoundError) and not str(error).isascii()
+    if (encoding := sys.getfilesystemencoding()) != "utf-8" and (is_not_found or isinstance(error, UnicodeEncodeError)):
+        why = f"the encoding of this locale is {encoding}, and libraries read names of files as UTF-8"
+        return f"a file cannot be opened ({error}), since {why}: set PYTHONUTF8=1"
     if isinstance(error, UnicodeEncodeError) and (word := re.search(r"[^\s\"]*[\udc80-\udcff][^\s\"]*", error.object)):
         name = shortened(word.group()).encode(errors="replace").decode()
         return f"the name {name} has bytes that are not UTF-8, shown as question marks: rename the file or the folder"

@@ -196,6 +196,17 @@ def test_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert (code, shown[:52]) == (2, "error: PYTHONOPTIMIZE=2 or python -OO removes docstr")
 
 
+@pytest.mark.parametrize("error", ["FileNotFoundError(2, 'No such file', 'f\\u00fcr/x')", "'\\udcc3'.encode()"])
+def test_a_locale_that_is_not_utf_8_is_named(error: str) -> None:
+    """On a node whose locale is Latin-1 a folder with an umlaut would end a command in a traceback of Arrow."""
+    code, _, shown = run(f"raise {error}", "import sys; sys.getfilesystemencoding = lambda: 'iso8859-1'\n")
+    assert code == 2
+    assert (
+        "since the encoding of this locale is iso8859-1, and libraries read names of files as UTF-8: set PYTHONUTF8=1"
+        in shown
+    )
+
+
 def test_windows_is_refused() -> None:
     """A command would end in a traceback about fcntl, resource or SIGUSR1, which Windows lacks."""
     code, _, shown = run("import fcntl", "import sys; sys.modules['fcntl'] = None; sys.platform = 'win32'\n")
