@@ -55,9 +55,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         config.write_text("".join(escaped), encoding="utf-8")
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
         error, last = list[str](), ""  # `error`: the last line that begins with `error: `, and all lines after it
-        outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **new_data.in_utf_8()}
         outputs["preexec_fn"] = end_with_parent  # also if a notebook's kernel is killed
-        outputs["env"] = new_data.environment()
 
         def show(line: str) -> str:
             for word, in_python in replaced.items():

@@ -146,6 +146,13 @@ def environment() -> dict[str, str]:
     return {**variables, "PYTHONPATH": os.pathsep.join(paths)} if places else variables
 
 
+def in_utf_8() -> dict[str, Any]:
+    """Arguments of `subprocess` for a process with `environment` whose output is read. PYTHONIOENCODING, by which it would
+    write in another encoding than it is read in, is replaced."""
+    environment_in_utf_8 = {**environment(), "PYTHONIOENCODING": "utf-8"}
+    return {"env": environment_in_utf_8, "text": True, "encoding": "utf-8", "errors": "replace"}
+
+
 def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None:
     """Write a member's prediction file: trees in this process unless it has loaded PyTorch, others in another one."""
     kind = members.kind_of(member)
@@ -156,7 +163,7 @@ def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None
     command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
     command += configuration.literal(words)
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    process = subprocess.run(command, capture_output=True, check=False, **in_utf_8())
     if process.returncode not in (0, USER_ERROR):
         print(process.stderr, end="", file=sys.stderr)
         raise Failure(f"the process that predicts by {name} {how_ended(process.returncode)}")

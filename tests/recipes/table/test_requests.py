@@ -308,6 +308,13 @@ def test_any_text_is_a_setting_in_python(tmp_path: Path, name: str) -> None:
     assert str(caught.value) == f"target={name}: the table has no such column; it has x"
 
 
+def test_the_encoding_of_an_editor_does_not_end_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editors set PYTHONIOENCODING: an umlaut in a message would stop the fit with a UnicodeDecodeError."""
+    monkeypatch.setenv("PYTHONIOENCODING", "latin1")
+    with pytest.raises(UserError, match=r"^target=größe: the table has no such column; it has x$"):
+        Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="größe")
+
+
 def test_an_error_of_several_lines_is_whole_in_python(tmp_path: Path) -> None:
     """The message would be its last line, `0  rows kept`."""
     (tmp_path / "a.csv").write_text("a,y\n1,2\n" + "1\n" * 9)
