@@ -120,6 +120,8 @@ def open_table(folder: str | Path) -> pa.Table:
         if set(info["features"]) != set(table.column_names):
             raise ValueError("dataset_info.json lists other columns than the files have")
         return table
+    except PermissionError:
+        raise UserError(f"{folder} cannot be read (Permission denied): check its permissions") from None
     except (OSError, ValueError, TypeError, AttributeError, KeyError, pa.ArrowException) as error:
         raise UserError(f"{folder} is not valid prepared data ({' '.join(str(error).split())}): prepare it again") from None
 

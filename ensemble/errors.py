@@ -135,6 +135,16 @@ def current_folder() -> str:
         raise UserError("the current folder was deleted: change to another one") from None
 
 
+def refuse_unreadable(folder: str | os.PathLike[str]) -> None:
+    """Raise `UserError` for a folder without permission to list it, in which a pattern matches nothing."""
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        raise UserError(f"{folder} cannot be read (Permission denied): check its permissions") from None
+    except (OSError, ValueError):
+        pass  # there is no such folder
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global is_command

@@ -154,6 +154,8 @@ def read_checked(path: str | Path, kind: str, columns: Iterable[str], document: 
         metadata = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:
         raise UserError(f"the {kind} {path} does not exist: write it with scripts/predict.py") from None
+    except PermissionError:
+        raise UserError(f"the {kind} {path} cannot be read (Permission denied): check its permissions") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}: the metadata '{KEY.decode()}' are not JSON ({error}): write it again") from None
     except (pa.ArrowException, OSError, ValueError) as error:

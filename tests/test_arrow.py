@@ -156,3 +156,14 @@ def test_ranges(spans: list[tuple[int, int]]) -> None:
     members, owner = ranges(begin, begin + length)
     expected = [(number, row) for row, (first, count) in enumerate(spans) for number in range(first, first + count)]
     assert list(zip(members.tolist(), owner.tolist(), strict=True)) == expected
+
+
+def test_a_table_without_permission_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data of another user, who has the umask 077, would be called damaged, and would be prepared again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pa, "memory_map", refuse)
+    with pytest.raises(UserError, match=r"table cannot be read .Permission denied.: check its permissions$"):
+        open_table(folder)

@@ -469,3 +469,14 @@ def test_a_file_without_checksums_is_read(path: Path) -> None:
     rewrite(path, lambda table: table)
     assert "checksums" not in json.loads(pq.read_schema(path).metadata[predictions.KEY])
     np.testing.assert_array_equal(predictions.read(path).prediction, forecast().prediction)
+
+
+def test_a_file_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of another user, whose umask is 077, would be called damaged, and the advice would be to write it again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pq, "ParquetFile", refuse)
+    with pytest.raises(UserError, match=r"cannot be read .Permission denied.: check its permissions$"):
+        predictions.read(tmp_path / "clear.test.parquet")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ensemble import folders
 from ensemble.data import octets
-from ensemble.errors import UserError, listed
+from ensemble.errors import UserError, listed, refuse_unreadable
 
 HUB_REPOSITORY = "McAuley-Lab/Amazon-Reviews-2023"
 HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_categories/meta_{}.jsonl"}
@@ -43,6 +43,7 @@ def expand_sources(
         elif glob.has_magic(source) and not os.path.exists(source):
             paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
             if not paths:
+                refuse_unreadable(os.path.dirname(source))
                 raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
             paths = _without_empty(source, paths)
         else:

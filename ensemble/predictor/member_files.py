@@ -16,7 +16,7 @@ from ensemble.combine.weights import EQUAL
 from ensemble.data import out_of_fold
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import BLEND, FORECAST
-from ensemble.errors import UserError
+from ensemble.errors import UserError, refuse_unreadable
 from ensemble.predictions import Predictions
 from ensemble.predictor.forecast import check_name
 
@@ -90,6 +90,7 @@ def read(
     """
     sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
     if not sorted_names:
+        refuse_unreadable(folder)
         others = ", ".join(sorted({path.name.split(".")[-2] for path in folder.glob("*.*.parquet")}))
         only = f", only of {others}" if others else ""
         raise UserError(

@@ -194,6 +194,8 @@ def _read_parquet(path: Path, reader: Callable[[Path], Any]) -> Any:
         return reader(path.absolute())
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: check the path, or run the stage that writes it") from None
+    except PermissionError:
+        raise UserError(f"{path} cannot be read (Permission denied): check its permissions") from None
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
 

@@ -291,3 +291,14 @@ def test_hub_source_without_a_network(tmp_path):
     (line,) = run_hub_script(tmp_path, "hub:All_Beauty", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert line.startswith("error: hub:All_Beauty cannot be downloaded (")
     assert "download raw/review_categories/All_Beauty.jsonl of the dataset" in line
+
+
+def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of another user a pattern matches nothing, and the advice would be to check the pattern."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(UserError, match=r"cannot be read .Permission denied.: check its permissions$"):
+        expand_sources([f"{tmp_path}/*.csv"], None)

@@ -1,6 +1,7 @@
 """What is refused before anything is written."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from prediction_files import change, fit
 from ensemble import folders, predictions
 from ensemble.errors import UserError
 from ensemble.predictor import fit as predictor
+from ensemble.predictor import member_files
 
 Damage = Callable[[Path], Any]
 
@@ -159,3 +161,14 @@ def test_other_data_are_refused(files: Path, prepared_copy: Path, tmp_path: Path
     folders.write_manifest(prepared_copy, {**manifest, "first_week": "1999-01-04"})
     with pytest.raises(UserError, match=r"member clear predicted blend of data with the .*: predict again with this"):
         fit(files, prepared_copy, tmp_path / "ensemble")
+
+
+def test_a_folder_without_permission_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of another user, who has the umask 077, no file would be found, and the advice would be to predict."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(UserError, match=r"^predictions cannot be read .Permission denied.: check its permissions$"):
+        member_files.read(Path("predictions"), "data", {"splits": {}}, (), "blend", "test")

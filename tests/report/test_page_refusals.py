@@ -174,3 +174,14 @@ def test_refuses_a_folder_as_its_file(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write(run, tmp_path / "file" / "report.html")
+
+
+def test_a_file_without_permission_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of another user, whose umask is 077, would be called damaged, and the advice would be to write it again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pq, "read_schema", refuse)
+    with pytest.raises(UserError, match=r"cannot be read .Permission denied.: check its permissions$"):
+        write(run, tmp_path / "report.html")
