@@ -115,7 +115,8 @@ class Children:
                 command,
                 stdout=pipe,
                 stderr=pipe,
-                text=True,
+                encoding=sys.stdout.encoding,  # that of PYTHONIOENCODING, as in the process
+                errors="replace",
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # so that none outlives this process
             )

@@ -286,6 +286,16 @@ def test_a_signal_while_a_process_starts_reaches_this_process(monkeypatch: pytes
         assert children.preempted()
 
 
+def test_lines_in_the_encoding_of_an_editor_are_passed_on() -> None:
+    """Editors set PYTHONIOENCODING: a path with an umlaut would end the thread that shows the error of a library."""
+    command = [sys.executable, "-c", "print('gr\\xf6\\xdfe')"]
+    body = f"children.start({{'xgboost': {command}}}, prefixed=True); children.wait()"
+    statement = f"from ensemble.trees import both\nwith both.Children() as children: {body}"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin1"}
+    done = subprocess.run([sys.executable, "-c", statement], env=environment, capture_output=True, check=False)
+    assert (done.stdout.decode("latin1"), done.stderr) == ("xgboost  | größe\n", b"")
+
+
 def test_an_error_in_a_trial_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that only the training can detect, such as a wrong weight, would be lost with the process of the trial."""
     monkeypatch.setattr(both, "objective_of", lambda config, rows: None)
