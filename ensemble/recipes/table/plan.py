@@ -88,6 +88,9 @@ CORES_LIKE_A_GPU, CORES_PER_FEATURE, CORES_FOR_MANY_CLASSES = 0.7, 1 / 80, 1.3
 """The number of CPU cores that train the network as fast as an H200: a constant, a number for each feature, and one that is
 added from `MANY_CLASSES` classes on. A step on one core takes 23, 34, 67 and 218 ms for 20, 60, 200 and 750 features, and
 48 ms for the table letter; on the GPU it takes 20 to 25 ms (`make bench-gpu`)."""
+LEAST_S_PER_FEATURE = {"linear": 1.2e-4, "lightgbm": 1.5e-4, "xgboost": 1.9e-4, "catboost": 3.3e-4, "tabm": 3.2e-4}
+"""Seconds per feature and copy of the least training: bins, one tree or step, and predictions of the rows that the copy
+holds out. Eight copies on 120 rows of 20,000 features took 18, 24, 29, 51 and 49 s with two threads."""
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
 RIDGE_ROWS = 1_000
@@ -110,10 +113,13 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     common = {**COMMON, "regrow": regrow}
     most_weight = _most_leaf_weight(manifest["task"]["kind"], manifest["splits"]["train"])
     with_squared_error = WITH_SQUARED_ERROR.get(task_of(manifest).loss, ())
+    num_columns = len(manifest["features"]) * (cv.num_folds if cv else 1)  # of all copies
+    least_s = {library: per_feature * num_columns for library, per_feature in LEAST_S_PER_FEATURE.items()}
     planned = []
     if _linear_work(manifest) <= MOST_LINEAR_WORK:
         linear = {"library": "linear", "regrow": regrow, **(SQUARED_ERROR if "linear" in with_squared_error else {})}
-        planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0))
+        least = max(2.0, least_s["linear"])
+        planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0, least_seconds=least))
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
     planned += [
         PlannedMember(
@@ -124,7 +130,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
                 **(SQUARED_ERROR if library in with_squared_error else {}),
             },
             share=SHARES[library],
-            least_seconds=2.0 if library == "lightgbm" else least_seconds,
+            least_seconds=max(2.0 if library == "lightgbm" else least_seconds, least_s[library]),
         )
         for library, tuned in settings.items()
     ]
@@ -135,7 +141,8 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     has_many_classes = num_classes >= MANY_CLASSES
     share = TABM_SHARE_OF_MANY_CLASSES if has_many_classes else TABM_SHARE
     cores = CORES_LIKE_A_GPU + CORES_PER_FEATURE * len(manifest["features"]) + CORES_FOR_MANY_CLASSES * has_many_classes
-    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=15.0, cores_as_fast_as_gpu=cores)
+    least = max(15.0, least_s["tabm"])
+    tabm = PlannedMember(name="tabm", kind="neural", share=share, least_seconds=least, cores_as_fast_as_gpu=cores)
     position = list(by_name).index("lightgbm") + 1 if has_many_classes else len(by_name) + num_early
     planned.insert(position, tabm)
     return planned

@@ -67,6 +67,24 @@ def test_a_wide_table_has_a_linear_model(num_rows: int, num_features: int, is_pl
     assert (plan(manifest, 2)[0].name == "linear") == is_planned
 
 
+def test_members_of_thousands_of_columns_need_more_seconds() -> None:
+    """CatBoost with a limit of 12 s took 50 s for one tree of each copy, so the fit would exceed its time limit by half."""
+
+    def least_s(num_features: int) -> dict[str, float]:
+        manifest = {
+            "splits": {"train": {"rows": 120}},
+            "features": [{"name": f"x{number}"} for number in range(num_features)],
+            "task": {**COLUMNS, "kind": "binary"},
+            cross_validation.KEY: CrossValidation(scheme="random", num_folds=8).to_dict(),
+        }
+        return {member.name: member.least_seconds for member in plan(manifest, 2) if not member.variant_of}
+
+    few, many = least_s(100), least_s(20_000)
+    assert few == {**dict.fromkeys(("linear", "lightgbm", "catboost", "xgboost"), 2.0), "tabm": 15.0}
+    assert all(15 < many[name] < 60 for name in few)
+    assert many["catboost"] > many["xgboost"] > many["lightgbm"] > many["linear"]
+
+
 @pytest.mark.parametrize("num_rows", [500, 50_000, 100_000])
 def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
     """The time that a limit leaves would be spent on a repetition of a member, which adds little to the ensemble."""
