@@ -414,9 +414,10 @@ def write_manifest(
             if inode not in checksums:
                 checksums[inode] = sha256(file)
             files[str(name)] = {"bytes": status.st_size, "sha256": checksums[inode]}
-    manifest: dict[str, Any] = json.loads(json.dumps({**content, "files": files}, default=_number))
-    manifest["fingerprint"] = fingerprint_of(manifest)
-    write_json(folder / NAME, manifest)
+    manifest = {**content, "files": files}
+    written = json.loads(json.dumps(manifest, default=_number))
+    manifest["fingerprint"] = written["fingerprint"] = fingerprint_of(written)
+    write_json(folder / NAME, written)
     return manifest
 
 
