@@ -12,8 +12,12 @@ from ensemble.task import ABSOLUTE_ERROR, task_of
 FEW_ROWS, MANY_ROWS = 10_000, 75_000
 FEATURES_OF_A_TREE = 6
 """A tree of XGBoost or LightGBM may use at least this number of features: with fewer it could not learn interactions."""
-MOST_LINEAR_WORK = 2e10
-"""The linear model is a member if one copy is fitted in at most this number of operations (a few seconds)."""
+MOST_LINEAR_WORK, MOST_WIDE_LINEAR_WORK = 2e10, 1.2e11
+"""The linear model is a member if one copy is fitted in at most this number of operations (a few seconds), or the larger one
+if there are fewer rows than features, where it is often the best member."""
+LINEAR_S_PER_OPERATION = 8e-11
+"""Eight copies with 1.1e11 operations each took 69 s on two cores: a generated table of 2,000 rows and 5,000 numbers, of
+which 30 matter. The out-of-fold error is 1.06 times the noise, that of an ensemble without it 4.8 times."""
 SMALL: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 31, "column_fraction": 1.0, "l2": 0.0},
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0},
@@ -116,9 +120,11 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     num_columns = len(manifest["features"]) * (cv.num_folds if cv else 1)  # of all copies
     least_s = {library: per_feature * num_columns for library, per_feature in LEAST_S_PER_FEATURE.items()}
     planned = []
-    if _linear_work(manifest) <= MOST_LINEAR_WORK:
+    work, is_wide = _linear_work(manifest), num_rows < len(manifest["features"])
+    if work <= (MOST_WIDE_LINEAR_WORK if is_wide else MOST_LINEAR_WORK):
         linear = {"library": "linear", "regrow": regrow, **(SQUARED_ERROR if "linear" in with_squared_error else {})}
-        least = max(2.0, least_s["linear"])
+        needed_s = LINEAR_S_PER_OPERATION * work * (cv.num_folds if cv else 1) if work > MOST_LINEAR_WORK else 0.0
+        least = max(2.0, least_s["linear"], needed_s)
         planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0, least_seconds=least))
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
     planned += [

@@ -58,7 +58,8 @@ def test_a_gpu_trains_only_wide_networks_faster(num_features: int, num_classes: 
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "num_features", "is_planned"), [(500, 5000, True), (1000, 5000, True), (2000, 9000, False)]
+    ("num_rows", "num_features", "is_planned"),
+    [(500, 5000, True), (1000, 5000, True), (2000, 5000, True), (2000, 9000, False), (6000, 5000, False)],
 )
 def test_a_wide_table_has_a_linear_model(num_rows: int, num_features: int, is_planned: bool) -> None:
     """The best member of many tables with more columns than rows would be taken for slow, or a slow one be trained."""
@@ -83,6 +84,19 @@ def test_members_of_thousands_of_columns_need_more_seconds() -> None:
     assert few == {**dict.fromkeys(("linear", "lightgbm", "catboost", "xgboost"), 2.0), "tabm": 15.0}
     assert all(15 < many[name] < 60 for name in few)
     assert many["catboost"] > many["xgboost"] > many["lightgbm"] > many["linear"]
+
+
+def test_a_linear_model_of_minutes_needs_as_many_seconds() -> None:
+    """It would be stopped at its first penalty, and the time be lost for the trees."""
+    manifest = {
+        "splits": {"train": {"rows": 2000}},
+        "features": [{"name": f"x{number}"} for number in range(5000)],
+        "task": {**COLUMNS, "kind": "regression"},
+        cross_validation.KEY: CrossValidation(scheme="random", num_folds=8).to_dict(),
+    }
+    linear = plan(manifest, 2)[0]
+    assert linear.name == "linear"
+    assert 60 < linear.least_seconds < 80
 
 
 @pytest.mark.parametrize("num_rows", [500, 50_000, 100_000])
