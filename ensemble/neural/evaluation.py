@@ -115,8 +115,10 @@ def _check_output(recipe: NeuralRecipe, prediction: torch.Tensor) -> None:
         raise UserError(
             f"`predict` of the recipe returns a prediction of the shape {shape}, but output={recipe.output} needs {rule}"
         )
+    if not has_classes and recipe.output != "probability":
+        return
     is_outside = (prediction < 0) | (prediction > 1 + TOLERANCE)  # of NaN, both are false
-    if recipe.output.startswith("probabilit") and is_outside.any():
+    if is_outside.any():
         fix = "logits.float().softmax(dim=1)" if has_classes else "torch.sigmoid(logits.float())"
         raise UserError(
             f"`predict` of the recipe returns the prediction {float(prediction[is_outside][0]):g}, but output="

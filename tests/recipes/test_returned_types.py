@@ -14,12 +14,19 @@ from ensemble.predictor import members
 from ensemble.recipe import Recipe, named
 
 
+def package_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> str:
+    """The name of a package with these modules, which can be imported; each test has a package of its own."""
+    name = f"recipe_of_{folder.name}"
+    (folder / name).mkdir()
+    for module, source in modules.items():
+        (folder / name / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(folder)
+    return name
+
+
 def returning(module: str, name: str, result: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The function `name` of a package whose module returns an expression, as shared code gets it."""
-    package = f"shop_{folder.name}"
-    (folder / package).mkdir()
-    (folder / package / f"{module}.py").write_text(f"def {name}(*arguments):\n    return {result}\n")
-    monkeypatch.syspath_prepend(folder)
+    package = package_of(folder, monkeypatch, **{module: f"def {name}(*arguments):\n    return {result}\n"})
     return Recipe("shop", package).get(module, name)
 
 
@@ -69,11 +76,8 @@ def test_the_right_type_is_accepted(
 
 def test_a_default_of_a_training_may_be_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataclass refuses it, in a traceback that names no recipe."""
-    package = f"listed_{tmp_path.name}"
-    (tmp_path / package).mkdir()
     source = "import dataclasses\n\n\n@dataclasses.dataclass\nclass RecipeConfig:\n    width: int = 3\n"
-    (tmp_path / package / "settings.py").write_text(f'{source}\n\nTRAINING = {{"trackers": ["wandb"]}}\n')
-    monkeypatch.syspath_prepend(tmp_path)
+    package = package_of(tmp_path, monkeypatch, settings=f'{source}\n\nTRAINING = {{"trackers": ["wandb"]}}\n')
     named(package)
     assert config_class(package)(data="prepared", out="new").trackers == ("wandb",)
 
@@ -94,11 +98,7 @@ def test_a_name_with_a_slash_is_refused(
     module: str, source: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files would be in another folder, where the ensemble does not look for them."""
-    package = f"slash_{module}_{tmp_path.name}"
-    (tmp_path / package).mkdir()
-    (tmp_path / package / "settings.py").touch()
-    (tmp_path / package / f"{module}.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
+    package = package_of(tmp_path, monkeypatch, **{"settings": "", module: source})
     manifest = {"recipe": named(package).name}
     with pytest.raises(UserError, match=sentence):
         members.baselines(manifest) if module == "baselines" else plan.plan(manifest, 1)

@@ -117,13 +117,14 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     common = {**COMMON, "regrow": regrow}
     most_weight = _most_leaf_weight(manifest["task"]["kind"], manifest["splits"]["train"])
     with_squared_error = WITH_SQUARED_ERROR.get(task_of(manifest).loss, ())
-    num_columns = len(manifest["features"]) * (cv.num_folds if cv else 1)  # of all copies
+    num_copies = cv.num_folds if cv else 1
+    num_columns = len(manifest["features"]) * num_copies
     least_s = {library: per_feature * num_columns for library, per_feature in LEAST_S_PER_FEATURE.items()}
     planned = []
     work, is_wide = _linear_work(manifest), num_rows < len(manifest["features"])
     if work <= (MOST_WIDE_LINEAR_WORK if is_wide else MOST_LINEAR_WORK):
         linear = {"library": "linear", "regrow": regrow, **(SQUARED_ERROR if "linear" in with_squared_error else {})}
-        needed_s = LINEAR_S_PER_OPERATION * work * (cv.num_folds if cv else 1) if work > MOST_LINEAR_WORK else 0.0
+        needed_s = LINEAR_S_PER_OPERATION * work * num_copies if work > MOST_LINEAR_WORK else 0.0
         least = max(2.0, least_s["linear"], needed_s)
         planned.append(PlannedMember(name="linear", kind="trees", settings=linear, share=3.0, least_seconds=least))
     least_seconds = max(2.0, LEAST_S_PER_OUTPUT * num_rows * max(1, num_classes))
