@@ -112,8 +112,9 @@ clean:
 	@echo "runs/ stays, since it may contain your results"
 
 $(VENV)/installed: requirements.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "error: $$($(PYTHON) --version) is too old: make PYTHON=python3.11 or newer"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+		{ echo "error: the pinned packages are not built for $$($(PYTHON) --version):" \
+		"use 3.11 to 3.14, as in make PYTHON=python3.14"; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "error: venv is missing: apt install python3-venv"; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
