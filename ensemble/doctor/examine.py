@@ -53,8 +53,11 @@ def diagnose(wait_s: float) -> int:
             "own name": lambda: network.check_own_name(interfaces, os.environ, best, has_several_machines),
             "peers": lambda: network.check_peers(own_node, nodes),
         }
-        findings += run_checks(checks, CHECKS_LIMIT_S)
-        environment = network.ranks_environment(interfaces, best, has_several_machines)
+        of_names = run_checks(checks, CHECKS_LIMIT_S)
+        # Not computed again here: the name service may not answer
+        is_misled = any(finding.level == "problem" and "GLOO_SOCKET_IFNAME" in finding.fix for finding in of_names)
+        environment = network.ranks_environment(interfaces, best, is_misled)
+        findings += of_names
         findings += _all_reduce(position.rank, reports, connections.head_address, environment)
         report = _report(position, [*connections.findings, *findings])
         final_reports = connections.exchange(report, ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)

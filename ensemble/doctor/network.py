@@ -1,11 +1,11 @@
 """Checks of a node's network: interfaces, its own name, a free port, and connections to the other nodes."""
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import ipaddress
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +16,7 @@ PUBLIC_ADDRESS = "192.0.2.1"
 """An address that is reserved for documentation (RFC 5737), so its route is the default route."""
 CONNECT_S = 3
 """The timeout of a test connection, which takes milliseconds in a cluster; a firewall that drops packets never answers."""
+MOST_THREADS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,9 +226,19 @@ def check_peers(own_node: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
     peers = list({node.machine: node for node in reversed(nodes) if node.machine != own_node.machine}.values())[::-1]
     if not peers:
         return
-    with concurrent.futures.ThreadPoolExecutor(min(32, len(peers))) as pool:
-        resolved = dict(zip(peers, pool.map(lambda peer: addresses_of(peer.name), peers), strict=True))
-        reached = dict(zip(peers, pool.map(lambda peer: connects(peer.address, peer.port), peers), strict=True))
+    resolved, reached = dict[Node, list[str]](), dict[Node, bool]()
+
+    def examine(part: Sequence[Node]) -> None:
+        for peer in part:
+            resolved[peer], reached[peer] = addresses_of(peer.name), connects(peer.address, peer.port)
+
+    # Not a pool: Python would wait for its threads at exit, even if the name service never answers
+    parts = [peers[first::MOST_THREADS] for first in range(min(MOST_THREADS, len(peers)))]
+    threads = [threading.Thread(target=examine, args=(part,), daemon=True) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     if unresolved := [peer for peer in peers if all(is_loopback(address) for address in resolved[peer])]:
         names = listed([f"{peer.name} resolves to {' '.join(resolved[peer]) or 'nothing'}" for peer in unresolved], 4)
         fix = "correct DNS, or /etc/hosts of every node; until then, name the head node by its address"
@@ -248,14 +259,14 @@ def connects(address: str, port: int) -> bool:
     return False
 
 
-def ranks_environment(interfaces: Sequence[Interface], best: str, has_several_machines: bool) -> dict[str, str]:
+def ranks_environment(interfaces: Sequence[Interface], best: str, is_misled: bool) -> dict[str, str]:
     """The environment of the all-reduce that measures bandwidth. Wrong interface variables are corrected or removed.
 
-    On several machines, GLOO_SOCKET_IFNAME is set to `best` if the host's own name misleads Gloo.
+    is_misled : whether the host's own name misleads Gloo on several machines; then GLOO_SOCKET_IFNAME is set to `best`.
     """
     environment = dict(os.environ)
     wrong = {variable for variable, _ in wrong_variables(interfaces, environment)}
-    if has_several_machines and own_name_misleads(interfaces, environment):
+    if is_misled:
         wrong.add("GLOO_SOCKET_IFNAME")
     for variable in wrong:
         environment.pop(variable, None)

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,31 @@ def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
     assert errors == f"problem: {sentence}\n", "it is not reported at once"
     assert sentence in line_of(page, "problem", "nodes")
     assert "all-reduce" in page, "the nodes that connected are checked all the same"
+
+
+def test_a_name_service_that_does_not_answer_does_not_stop_the_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the time limit of the checks, the environment of the all-reduce would wait for the name service without one."""
+    answer = threading.Event()
+
+    def addresses_of(name: str) -> list[str]:
+        assert threading.current_thread() is not threading.main_thread(), f"the doctor waits for the addresses of {name}"
+        answer.wait(TIMEOUT_S)
+        return []
+
+    monkeypatch.setattr(network, "addresses_of", addresses_of)
+    monkeypatch.setattr(examine, "CHECKS_LIMIT_S", 2)
+    monkeypatch.setattr(ranks, "run_torch_info", lambda: {"failed": "not tested here"})
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for name, value in rank_environment(0, network.free_port()).items():  # of two nodes, one of which never comes
+        monkeypatch.setenv(name, value)
+    try:
+        examine.diagnose(0.1)
+    finally:
+        answer.set()
+    assert "no answer within 2 s" in line_of(capsys.readouterr().out, "problem", "own name")
 
 
 def test_a_terminated_doctor_leaves_no_process(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -79,3 +81,19 @@ def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
         second = dataclasses.replace(head, port=network.free_port())
         reported = list(network.check_peers(own, [head, second, own]))
     assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("ok", "ports")]
+
+
+NO_ANSWER = """
+import threading
+from ensemble.doctor import network
+from ensemble.doctor.findings import run_checks
+network.addresses_of = lambda name: threading.Event().wait()
+own, peer = (network.Node(name=name, machine=name, address="127.0.0.1", port=1) for name in ("own", "peer"))
+print(run_checks({"peers": lambda: network.check_peers(own, [own, peer])}, 0.2)[0].value)
+"""
+
+
+def test_a_name_service_that_never_answers_does_not_keep_the_doctor_from_ending() -> None:
+    """The doctor would print its page, and then wait for the name service until the job's time limit."""
+    done = subprocess.run([sys.executable, "-c", NO_ANSWER], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "no answer within 0.2 s\n"), done.stderr
