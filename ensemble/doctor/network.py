@@ -17,6 +17,8 @@ PUBLIC_ADDRESS = "192.0.2.1"
 CONNECT_S = 3
 """The timeout of a test connection, which takes milliseconds in a cluster; a firewall that drops packets never answers."""
 MOST_THREADS = 32
+MOST_WAITING = 4096
+"""The number of connections that may wait to be accepted; the test port of a node accepts none. It is Linux's own limit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,8 +210,8 @@ def check_port(environment: Mapping[str, str]) -> Iterator[Finding]:
 def listen(port: int) -> socket.socket:
     """A socket that accepts connections by IPv4, and by IPv6 if the machine has it."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=MOST_WAITING)
+    return socket.create_server(("", port), backlog=MOST_WAITING)
 
 
 def free_port() -> int:

@@ -97,3 +97,10 @@ def test_a_name_service_that_never_answers_does_not_keep_the_doctor_from_ending(
     """The doctor would print its page, and then wait for the name service until the job's time limit."""
     done = subprocess.run([sys.executable, "-c", NO_ANSWER], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "no answer within 0.2 s\n"), done.stderr
+
+
+def test_each_node_of_a_large_job_reaches_the_test_port() -> None:
+    """With 130 nodes or more, some would report a closed port, since no one accepts the connections that wait there."""
+    with network.listen(0) as stream:
+        port = stream.getsockname()[1]
+        assert all(network.connects("127.0.0.1", port) for _ in range(200))
