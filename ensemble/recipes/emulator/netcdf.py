@@ -24,6 +24,8 @@ from ensemble.recipes.emulator import sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
 
 ENGINE = "netcdf4"
+UNREADABLE = (OSError, ValueError, TypeError, RuntimeError)
+"""The exceptions of xarray and of the NetCDF library for a file that they cannot open."""
 LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
 """Values outside these limits are an error. A concentration is between 0 and 1, apart from rounding. A larger value is
 probably a percentage. A smaller value probably marks a missing one."""
@@ -123,7 +125,7 @@ class Reader:
         xarray = library()
         try:
             dataset = xarray.open_dataset(path, engine=ENGINE, decode_times=False, cache=False)
-        except (OSError, ValueError, TypeError) as error:
+        except UNREADABLE as error:
             raise UserError(f"{path} cannot be read as NetCDF ({' '.join(str(error).split())}): give another file") from None
         with dataset:
             _refuse_early_end(path)

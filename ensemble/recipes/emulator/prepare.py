@@ -226,7 +226,7 @@ def _formula(files: list[Path]) -> str:
         try:
             with xarray.open_dataset(file, engine=netcdf.ENGINE, decode_times=False) as dataset:
                 file_with.setdefault(str(dataset.attrs.get("formula", "")), file)
-        except (OSError, ValueError, TypeError):
+        except netcdf.UNREADABLE:
             continue  # the reader raises the error
     if len(file_with) > 1:
         (first_formula, first_file), (other_formula, other_file), *_ = file_with.items()

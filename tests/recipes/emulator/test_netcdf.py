@@ -374,6 +374,15 @@ def test_a_damaged_chunk_names_the_file(file: Path, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_damaged_reference_names_the_file(file: Path, tmp_path: Path) -> None:
+    """Of this damage, which the NetCDF library finds when it opens the file, the user would see a traceback."""
+    content, path = bytearray(file.read_bytes()), tmp_path / "damaged.nc"
+    content[content.index(b"GCOL") + 33] ^= 0xB3  # in the address of a dimension, the first entry of this list
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path} cannot be read as NetCDF .*HDF error.*: give another file"):
+        prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(path),)))
+
+
 def test_repeated_points_are_used_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On a grid with a seam and a fold, as in NEMO, test rows would be copies of training rows."""
 
