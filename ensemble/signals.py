@@ -21,7 +21,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """Let this process receive SIGTERM when its parent dies; this has no effect on systems other than Linux."""
+    """Let this process receive SIGTERM when its parent dies; this has no effect on systems other than Linux.
+
+    To the kernel, the parent is the thread that started this process: such a thread must not end before the process.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -55,10 +58,11 @@ class StopSignals:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if StopSignals.active is not self:
             return
-        signal.set_wakeup_fd(self._descriptor_before)
+        # In this order no signal is lost: one that comes now waits in the pipe, or the handler before gets it
         for number, handler in self._before.items():
             if signal.getsignal(number) is _leave_to_thread:
                 signal.signal(number, handler)
+        signal.set_wakeup_fd(self._descriptor_before)
         os.write(self._write, b"\0")  # ends the thread, after the signals that came before
         self._watcher.join()
         os.close(self._write)

@@ -152,3 +152,22 @@ def test_a_signal_while_the_context_is_entered_counts(monkeypatch: pytest.Monkey
         while not stop.received and time.monotonic() < deadline:
             time.sleep(0.01)
         assert stop.received == signal.SIGUSR1
+
+
+def test_a_signal_while_the_context_is_left_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that a scheduler stops at this moment would neither stop nor end."""
+    original = signal.set_wakeup_fd
+
+    def and_send(descriptor: int) -> int:
+        before = original(descriptor)
+        signal.raise_signal(signal.SIGUSR1)
+        return before
+
+    handled: list[int] = []
+    handler = signal.signal(signal.SIGUSR1, lambda number, frame: handled.append(number))
+    try:
+        with signals.StopSignals() as stop:
+            monkeypatch.setattr(signal, "set_wakeup_fd", and_send)
+        assert stop.received or handled
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
