@@ -99,8 +99,7 @@ def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
     num_words, *counts = (
         texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in (WORD, *COUNTED.values())
     )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        style = [lengths, num_words, *(count / np.maximum(lengths, 1) for count in counts)]
+    style = [lengths, num_words, *(count / np.maximum(lengths, 1) for count in counts)]
     features = np.empty((len(texts), len(style) + content["num_topics"]), np.float32)
     features[:, : len(style)] = np.stack(style, axis=1)
     if content["num_topics"]:
