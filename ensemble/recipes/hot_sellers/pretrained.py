@@ -8,9 +8,9 @@ from ensemble.errors import UserError
 def load(kind: str, name: str) -> Any:
     """Load an "AutoTokenizer" or "AutoModel", from a folder or the Hub.
 
-    Raises `UserError` if a library or the files are missing, or if the tokenizer has no padding token. A model is returned
-    with float32 weights. Of a model with an encoder and a decoder, such as T5, the encoder is returned. The padding id in
-    the configuration of a model is set to that of its tokenizer.
+    Raises `UserError` if a library or the files are missing, if a file is damaged, or if the tokenizer has no padding token.
+    A model is returned with float32 weights. Of a model with an encoder and a decoder, such as T5, the encoder is returned.
+    The padding id in the configuration of a model is set to that of its tokenizer.
     """
     try:
         import transformers
@@ -18,7 +18,9 @@ def load(kind: str, name: str) -> Any:
         raise UserError("a pretrained text encoder needs transformers: pip install 'accelerate-ensemble[text]'") from None
     try:
         loaded = getattr(transformers, kind).from_pretrained(name)
-    except (ImportError, OSError, ValueError) as error:
+    except (MemoryError, RuntimeError):  # `errors.run` explains that memory is short
+        raise
+    except Exception as error:  # each library has its own classes for a damaged file
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"the text encoder '{name}' cannot be read as a folder or downloaded ({reason}): give another folder"

@@ -238,6 +238,22 @@ def test_an_encoder_that_is_not_there_is_named(
 
 
 @needs_transformers
+@pytest.mark.parametrize(
+    ("kind", "file", "content"),
+    [
+        ("AutoModel", "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c\n"),
+        ("AutoTokenizer", "tokenizer.json", "{}"),
+    ],
+)
+def test_a_damaged_file_is_a_user_error(kind: str, file: str, content: str, encoder: Path, tmp_path: Path) -> None:
+    """An encoder that was cloned without Git LFS would end in a traceback of safetensors."""
+    copy = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    (copy / file).write_text(content)
+    with pytest.raises(UserError, match=rf"the text encoder '{copy}' cannot be read .*: give another folder"):
+        pretrained.load(kind, str(copy))
+
+
+@needs_transformers
 def test_a_tokenizer_without_padding_is_refused(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokenizers such as that of GPT-2 would end in transformers' traceback."""
     tokenizer = pretrained.load("AutoTokenizer", str(encoder))
