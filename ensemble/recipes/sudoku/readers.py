@@ -182,7 +182,7 @@ def _fields(line: bytes) -> tuple[bytes, bytes, float]:
     parts = line.translate(_SEPARATORS).split(None, 2) or [b""]
     # A second word may be a comment
     is_answer = len(parts) > 1 and (
-        len(parts[1]) == len(parts[0]) or (parts[1].isdigit() and 2 * len(parts[1]) > len(parts[0]))
+        len(parts[1]) == len(parts[0]) or (_INVALID not in parts[1].translate(_DIGITS) and 2 * len(parts[1]) > len(parts[0]))
     )
     return parts[0], parts[1] if is_answer else b"", NO_RATING
 

@@ -139,6 +139,15 @@ def test_a_malformed_line_is_counted_and_named(name: str, tmp_path: Path) -> Non
     assert census.rows_read == census.rows_kept + 1 == 3
 
 
+def test_a_short_answer_with_letters_is_no_comment(tmp_path: Path) -> None:
+    """A cut file of 16 × 16 boards would be read as puzzles without answers, and wrong answers would not be found."""
+    (puzzle,), (solution,) = generate(board_of(16), seed=0, first=0, count=1, clues=170)
+    lines = [f"{text(puzzle)},{text(solution)}", f"{text(puzzle)},{text(solution)[:-1]}", f"{text(puzzle)} easy"]
+    raw, census = read(write(tmp_path, lines), 16)
+    assert raw.line.tolist() == [1, 3]
+    assert census.examples[MALFORMED][0].excerpt.endswith(" (its solution has 255 cells instead of 256)")
+
+
 @pytest.mark.parametrize(
     "row",
     [
