@@ -77,6 +77,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if value is False and _is_choice(kind) and "no" in typing.get_args(kind):
             value = "no"
         try:
+            if isinstance(value, dict) and any(isinstance(inner, (dict, list)) for inner in value.values()):
+                raise TypeError  # OmegaConf accepts them in a dict[str, str]
             OmegaConf.update(merged, key, value)
         except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
             if isinstance(error, errors.GrammarParseError):

@@ -152,6 +152,8 @@ def test_values_have_their_types() -> None:
             "around a text",
         ),
         ("words=egg", "the command line: words=egg does not fit: write a mapping, as in 'words={a: b}'"),
+        ("words={a: [b]}", "the command line: words={'a': ['b']} does not fit: write a mapping, as in 'words={a: b}'"),
+        ("words.a.b=c", "the command line: words={'a': {'b': 'c'}} does not fit: write a mapping, as in 'words={a: b}'"),
         ("eggs", "'eggs' is not a setting: write key=value, as in name=…"),
         ("=3", "'=3' is not a setting: write key=value, as in name=…"),
         ("", "'' is not a setting: write key=value, as in name=…"),
