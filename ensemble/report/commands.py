@@ -25,7 +25,7 @@ def commands(run: Run) -> list[str]:
     for member in trained:
         script = ["python", "scripts/train_trees.py"]
         if member.summary["kind"] not in members.TREES:
-            script = [*launcher(member.summary), "scripts/train.py", "--recipe", manifest["recipe"]]
+            script = [*launcher(member.summary), "scripts/train.py", "--recipe", member.summary["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
         if "max_seconds" in member.summary:  # of a network with a refit, whose settings have a share of it
             settings["max_seconds"] = member.summary["max_seconds"]

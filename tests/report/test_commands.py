@@ -10,6 +10,7 @@ import pytest
 from ensemble import configuration, folders, recipe
 from ensemble.pipeline.settings import config_class
 from ensemble.report import commands
+from ensemble.report.run import Member
 
 
 @pytest.mark.parametrize(
@@ -44,23 +45,39 @@ def test_the_command_of_a_fit_names_the_same_files(tmp_path: Path) -> None:
     assert config.out == str(out)
 
 
+def run_of(folder: Path, **summaries: dict[str, Any]) -> Any:
+    """A run in a folder, whose members have these entries in summary.json."""
+    return SimpleNamespace(
+        manifest={"recipe": "hot_sellers", "config": {}},
+        recipe=recipe.named("hot_sellers"),
+        folder_of={name: folder / name for name in ("data", "ensemble", "predictions")},
+        members=[
+            Member(name=name, weight=1.0, folder=folder / name, copies=(folder / name,), summary=summary)
+            for name, summary in summaries.items()
+        ],
+        scores={"scores": {"momentum": {}}, "fitted_on": "blend"},
+        scaling=[],
+    )
+
+
 def test_the_commands_of_the_steps_name_the_same_folders(tmp_path: Path) -> None:
     """In a folder `a${b}` the commands of a report would end with an error about a setting b."""
-    folder_of = {name: tmp_path / "a${b}" / name for name in ("data", "ensemble", "predictions")}
-    member: Any = SimpleNamespace(name="mine", folder=tmp_path / "a${b}/mine", summary={"kind": "xgboost"}, settings={})
-    member.copies = (member.folder,)
-    run: Any = SimpleNamespace(
-        manifest={"recipe": "hot_sellers", "config": {}}, recipe=recipe.named("hot_sellers"), folder_of=folder_of,
-        members=[member], scores={"scores": {"momentum": {}}, "fitted_on": "blend"},
-        scaling=[{"file": str(tmp_path / "a${b}/scaling.json")}],
-    )  # fmt: skip
+    run = run_of(tmp_path / "a${b}", mine={"kind": "xgboost"})
+    run.scaling.append({"file": str(tmp_path / "a${b}/scaling.json")})
     folders_of_lines = [
         {word.partition("=")[2].strip("[]") for word in shlex.split(line) if "${" in word} for line in commands.commands(run)
     ]
     data, ensemble, predictions, mine, scaling = (
-        configuration.literal(str(path)) for path in (*folder_of.values(), member.folder, tmp_path / "a${b}/scaling.json")
+        configuration.literal(str(path))
+        for path in (*run.folder_of.values(), run.members[0].folder, tmp_path / "a${b}/scaling.json")
     )
     assert folders_of_lines == [
         {data}, {data, mine}, {mine, data, predictions}, {data, predictions}, {predictions, data, ensemble},
         {ensemble, data, predictions, scaling},
     ]  # fmt: skip
+
+
+def test_a_network_of_another_recipe_is_trained_with_that_recipe(tmp_path: Path) -> None:
+    """The settings of TabM, which learns from data of any recipe, would be refused by the network of hot_sellers."""
+    _, train, *_ = commands.commands(run_of(tmp_path, tabm={"kind": "neural", "recipe": "table"}))
+    assert "scripts/train.py --recipe table " in train
