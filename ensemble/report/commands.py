@@ -32,7 +32,10 @@ def commands(run: Run) -> list[str]:
         for copy in member.copies:
             fold = data if copy == member.folder else data / "folds" / copy.name
             lines.append([*script, *settings_words({"data": fold, "out": copy, **settings})])
-    predicted = [{"member": member.folder, "data": data, "out": predictions, "name": member.name} for member in trained]
+    predicted = [
+        {"member": member.folder, "data": data, "out": predictions, "name": member.name, **member.options}
+        for member in trained
+    ]
     baselines = [name for name in run.scores["scores"] if name in members.baselines(manifest)]
     predicted += [{"member": name, "data": data, "out": predictions} for name in baselines]
     lines += [["python", "scripts/predict.py", *settings_words(settings)] for settings in predicted]

@@ -23,6 +23,9 @@ from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipe import Recipe, Words
 from ensemble.task import Task, task_of
 
+OPTIONS = ("starts", "votes", "select")
+"""The settings of scripts/predict.py on which predictions depend; they are in the `config` of prediction files."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
@@ -38,6 +41,8 @@ class Member:
     """The folders of the copies of a bag, or `folder` alone."""
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     """config.json."""
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The settings `OPTIONS` with which it was predicted, without empty ones."""
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
     """summary.json."""
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -168,8 +173,8 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         test=test,
         candidates={ENSEMBLE: columns[:, 0], **of_members},
         members=[
-            _member(name, weight, ensemble, description["members"].get(name), prediction_folder)
-            for name, weight in weights.items()
+            _member(name, weights[name], file.config, ensemble, description["members"].get(name), prediction_folder)
+            for name, file in zip(names, files, strict=True)
         ],
         versions=json.loads((_schema(ensemble / f"{scored}.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
         scaling=[_scaling(Path(file), position) for position, file in enumerate(scaling, start=1)],
@@ -204,9 +209,16 @@ def _schema(path: Path) -> pa.Schema:
     return _read_parquet(path, pq.read_schema)
 
 
-def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | None, prediction_folder: Path) -> Member:
-    """Read the files of a member. entry : its entry in ensemble.json, with a folder relative to that of the ensemble; None
-    for a member without a folder."""
+def _member(
+    name: str,
+    weight: float,
+    config: dict[str, Any],
+    ensemble: Path,
+    entry: dict[str, str] | None,
+    prediction_folder: Path,
+) -> Member:
+    """Read the files of a member. config : that of its prediction file. entry : its entry in ensemble.json, with a folder
+    relative to that of the ensemble; None for a member without a folder."""
     if entry is None:
         return Member(name=name, weight=weight)
     folder = (ensemble / entry["folder"]).resolve()
@@ -231,6 +243,7 @@ def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | No
         folder=folder,
         copies=copies,
         settings=folders.read_json(last / "config.json"),
+        options={option: config[option] for option in OPTIONS if config.get(option)},
         summary={**summaries[-1], "seconds": sum(summary["seconds"] for summary in summaries)},
         history=history,
         importance=folders.read_json(last / "importance.json") if summaries[-1]["kind"] in members.TREES else {},

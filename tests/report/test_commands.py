@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ensemble import configuration, folders, recipe
+from ensemble import configuration, folders, predictions, recipe
 from ensemble.pipeline.settings import config_class
 from ensemble.report import commands
-from ensemble.report.run import Member
+from ensemble.report.run import Member, read
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,16 @@ def test_a_network_of_another_recipe_is_trained_with_that_recipe(tmp_path: Path)
     """The settings of TabM, which learns from data of any recipe, would be refused by the network of hot_sellers."""
     _, train, *_ = commands.commands(run_of(tmp_path, tabm={"kind": "neural", "recipe": "table"}))
     assert "scripts/train.py --recipe table " in train
+
+
+def test_the_settings_of_a_prediction_are_kept(copy: Path) -> None:
+    """The boards of one symmetric image would be predicted instead of those with the most votes of four."""
+    for file in (copy / "predictions").glob("net.*.parquet"):
+        stored = predictions.read(file)
+        stored.config.update({"starts": 0, "votes": 4, "select": "vote"})
+        predictions.write(file, stored)
+    run = read(copy / "ensemble", copy / "prepared", copy / "predictions")
+    assert [member.options for member in run.members if member.name != "net"] == [{}]
+    lines = {word: line for line in map(shlex.split, commands.commands(run)) for word in line}
+    assert {"votes=4", "select=vote"} < set(lines["name=net"])
+    assert "votes=4" not in lines["name=trees"]
