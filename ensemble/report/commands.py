@@ -22,7 +22,7 @@ def commands(run: Run) -> list[str]:
         return [shlex.join(fit)]
     lines = [[*_prepare(run), *settings_words({"out": data})]]
     trained = [member for member in run.members if member.folder]
-    for member in trained:
+    for member in {member.folder: member for member in trained}.values():  # one member may be predicted in several ways
         script = ["python", "scripts/train_trees.py"]
         if member.summary["kind"] not in members.TREES:
             script = [*launcher(member.summary), "scripts/train.py", "--recipe", member.summary["recipe"]]

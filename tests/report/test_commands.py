@@ -1,5 +1,6 @@
 """The commands at the end of the report."""
 
+import dataclasses
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,3 +95,12 @@ def test_the_settings_of_a_prediction_are_kept(copy: Path) -> None:
     lines = {word: line for line in map(shlex.split, commands.commands(run)) for word in line}
     assert {"votes=4", "select=vote"} < set(lines["name=net"])
     assert "votes=4" not in lines["name=trees"]
+
+
+def test_a_network_that_is_predicted_in_two_ways_is_trained_once(tmp_path: Path) -> None:
+    """The second command would be refused, since the folder holds a training."""
+    run = run_of(tmp_path, once={"kind": "neural", "recipe": "table"})
+    run.members.append(dataclasses.replace(run.members[0], name="voted", options={"votes": 4}))
+    lines = commands.commands(run)
+    assert sum("scripts/train.py" in line for line in lines) == 1
+    assert sum("scripts/predict.py" in line for line in lines) == 3
