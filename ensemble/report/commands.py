@@ -102,10 +102,15 @@ def _prepare_words(manifest: dict[str, Any]) -> list[str]:
 
 
 def settings_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
-    """The `key=value` words of nested settings, with `${` escaped, which would begin the name of another setting."""
+    """The `key=value` words of nested settings, with `${` escaped, which would begin the name of another setting.
+
+    A dict of texts is one word of JSON, and so is a dict with a key that is no identifier. In words of their own such texts
+    would be read as YAML, where # begins a comment, and a dot in a key would separate two keys.
+    """
     words = []
     for key, value in settings.items():
-        if isinstance(value, dict):
+        is_nested = isinstance(value, dict) and all(map(str.isidentifier, value))
+        if is_nested and not (value and all(isinstance(inner, str) for inner in value.values())):
             words += settings_words(value, f"{prefix}{key}.")
         else:
             value = configuration.literal(str(value) if isinstance(value, Path) else value)

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from ensemble import configuration, folders, predictions, recipe
+from ensemble.commands.ensemble_predictor import PredictConfig
 from ensemble.pipeline.settings import config_class
+from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
 from ensemble.report import commands
 from ensemble.report.run import Member, read
+from ensemble.trees.settings import TreesConfig
 
 
 @pytest.mark.parametrize(
@@ -104,3 +107,21 @@ def test_a_network_that_is_predicted_in_two_ways_is_trained_once(tmp_path: Path)
     lines = commands.commands(run)
     assert sum("scripts/train.py" in line for line in lines) == 1
     assert sum("scripts/predict.py" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize("text", ["@timestamp", "rating #1", "yes", "1.10", "a: b", "[x]", r"\${x}"])
+def test_texts_of_a_mapping_are_kept(text: str) -> None:
+    """Commands with such names of columns would be refused, or name the column `rating` instead of `rating #1`."""
+    words = commands.settings_words({"source": ["a.csv"], "columns": {"time": text, "rating": "stars"}, "until": ""})
+    given = configuration.load(PredictConfig, None, [*words, "ensemble=runs/ensemble", "out=out"])
+    assert given.columns == {"time": text, "rating": "stars"}
+    words = commands.settings_words({"names": {"sst": text, "mask": ""}})
+    assert configuration.load(PrepareConfig, None, [*words, "out=out"]).names == NamesConfig(sst=text, mask="")
+
+
+def test_keys_with_a_dot_are_kept() -> None:
+    """The feature sepal.length would become a mapping of sepal, which the command refuses."""
+    words = commands.settings_words({"monotone": {"sepal.length": 1, "x": -1}, "search": {"trials": 0, "task": ""}})
+    given = configuration.load(TreesConfig, None, [*words, "data=data", "out=out"])
+    assert given.monotone == {"sepal.length": 1, "x": -1}
+    assert words[1:] == ["search.trials=0", "search.task="]
