@@ -221,9 +221,10 @@ def joint_fingerprint(paths: Sequence[Path]) -> str:
 
 def refuse_inside(path: str | Path) -> None:
     """Raise `UserError` for an output inside a folder with a manifest, since the manifest does not list it."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.lstat(path)  # raises for names that are too long and for closed folders; from Python 3.14 on `exists` is False
     for folder in Path(path).resolve().parents:
-        content = _content(folder)
-        if "fingerprint" in content and "files" in content:
+        if {"fingerprint", "files"} <= (content := _content(folder)).keys():
             what = "prepared data" if "recipe" in content else f"a finished {content.get('kind')}"
             raise UserError(f"{path} lies inside {folder}, which is {what}: choose a place outside of it")
 
@@ -334,8 +335,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def refuse_foreign_file(path: Path, kind: str) -> None:
-    """Raise `UserError` if `path` exists, is not an empty file and was not written by this project, or as `refuse_inside`
-    does."""
+    """Raise `UserError` as `refuse_inside` does, or if `path` exists, is not empty, and this project did not write it."""
     refuse_inside(path)
     if not path.exists():
         return

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from ensemble import recipe
-from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError, full_temporary_disk, is_disk_full, no_temporary_folder, open_missing_streams
 
 WorkerConfig = dict[str, Any]
@@ -44,7 +43,8 @@ def main() -> None:
     """Load what the first line describes, and run the tasks of the lines that follow."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; requests under way must finish
-    open_missing_streams()  # or `answers` would get the descriptor of a closed standard error
+    # Or `answers`, or a library that keeps a file open (libffi 3.5), would get the descriptor of a closed standard error
+    open_missing_streams()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
     config = json.loads(sys.stdin.readline())
@@ -112,6 +112,7 @@ def _load(config: WorkerConfig) -> RunTask:
         return prepare_data
 
     from ensemble import folders
+    from ensemble.data.inputs import FORECAST
     from ensemble.predictor import members
 
     with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:  # there are no rows yet

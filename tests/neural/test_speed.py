@@ -5,7 +5,8 @@ import datetime
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,14 @@ from ensemble.recipes.hot_sellers import training
 from ensemble.recipes.hot_sellers.settings import RecipeConfig
 
 torch.set_num_threads(1)
-compiles = pytest.mark.filterwarnings(  # warnings of torch's own about its own compiler
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning", "ignore:The .grad attribute of a Tensor that is not"
-)
+HEADER = Path(sysconfig.get_path("include"), "Python.h")
+
+
+def compiles(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that compiles; torch warns of its own code, in other words from Python 3.14 on."""
+    ignored = "ignore:`torch.jit.script_method` is:DeprecationWarning", "ignore:The .grad attribute of a Tensor that is not"
+    needed = pytest.mark.skipif(not HEADER.is_file(), reason=f"there is no {HEADER}: apt-get install python3-dev")
+    return needed(pytest.mark.filterwarnings(*ignored)(test))
 
 
 @pytest.fixture(autouse=True)
