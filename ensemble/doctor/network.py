@@ -17,6 +17,7 @@ PUBLIC_ADDRESS = "192.0.2.1"
 CONNECT_S = 3
 """The timeout of a test connection, which takes milliseconds in a cluster; a firewall that drops packets never answers."""
 MOST_THREADS = 32
+"""The number of nodes whose names are resolved and whose ports are tried at once."""
 MOST_WAITING = 4096
 """The number of connections that may wait to be accepted; the test port of a node accepts none. It is Linux's own limit."""
 
