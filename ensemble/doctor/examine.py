@@ -53,11 +53,10 @@ def diagnose(wait_s: float) -> int:
             "own name": lambda: network.check_own_name(interfaces, os.environ, best, has_several_machines),
             "peers": lambda: network.check_peers(own_node, nodes),
         }
-        of_names = run_checks(checks, CHECKS_LIMIT_S)
-        # Not computed again here: the name service may not answer
-        is_misled = any(finding.level == "problem" and "GLOO_SOCKET_IFNAME" in finding.fix for finding in of_names)
+        findings += run_checks(checks, CHECKS_LIMIT_S)
+        # Not resolved again here: the name service may not answer, and then Gloo's ranks need a given interface too
+        is_misled = any((finding.check, finding.level) == ("own name", "problem") for finding in findings)
         environment = network.ranks_environment(interfaces, best, is_misled)
-        findings += of_names
         findings += _all_reduce(position.rank, reports, connections.head_address, environment)
         report = _report(position, [*connections.findings, *findings])
         final_reports = connections.exchange(report, ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)

@@ -265,7 +265,7 @@ def connects(address: str, port: int) -> bool:
 def ranks_environment(interfaces: Sequence[Interface], best: str, is_misled: bool) -> dict[str, str]:
     """The environment of the all-reduce that measures bandwidth. Wrong interface variables are corrected or removed.
 
-    is_misled : whether the host's own name misleads Gloo on several machines; then GLOO_SOCKET_IFNAME is set to `best`.
+    is_misled : whether the check of the own name found a problem; then GLOO_SOCKET_IFNAME is set to `best`.
     """
     environment = dict(os.environ)
     wrong = {variable for variable, _ in wrong_variables(interfaces, environment)}
