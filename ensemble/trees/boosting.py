@@ -68,7 +68,7 @@ class Training:
     is_refit: bool = False
     """Whether the validation rows are training rows too. Then they are not scored, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
-    """Returns the seconds that are left; at 0 or less, `boost` ends with the trees so far at the end of a chunk."""
+    """Returns the seconds that are left; at 0 or less, `boost` ends with the trees so far, after at least one round."""
     copy: int | None = None
     """The number of this copy, if copies are trained at the same time: then any of several threads may run its rounds."""
     stored_copies: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)
@@ -76,7 +76,8 @@ class Training:
     on_chunk: Callable[[list[Scores]], None] = lambda history: None
     """Called with the scores at the start of each chunk; an exception that it raises ends the training."""
     bins: list[Any] | None = None
-    """A list in which the binned rows are kept for further trainings on the same rows; None to bin them each time."""
+    """A list in which the binned rows are kept for further trainings on the same rows; for copies it has such a list for
+    each. None to bin them each time."""
 
     def binned(self, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
         """The binned training and validation rows that `make` returns, or those in `bins`."""
@@ -101,10 +102,13 @@ def boost(
     """
     group, history = training.group, list(training.history)
     saved_at = time.monotonic()
+    is_late = bool(history) and any(group.gather(training.seconds_left() <= 0))
     name = f"{config.library} refit" if training.is_refit else config.library
     with Progress(name, config.num_rounds, len(history), group.rank == 0) as progress:
-        while len(history) < config.num_rounds and not (
-            score and is_past_best(history, metric, config.early_stopping_rounds)
+        while (
+            not is_late
+            and len(history) < config.num_rounds
+            and not (score and is_past_best(history, metric, config.early_stopping_rounds))
         ):
             chunk, trees_in_chunk = divmod(len(history), config.chunk_rounds)
             if trees_in_chunk == 0:
@@ -115,12 +119,12 @@ def boost(
                     saved_at = time.monotonic()
                 if must_stop:
                     raise Stopped
-                if history and any(group.gather(training.seconds_left() <= 0)):
-                    break
                 training.on_chunk(history)
                 booster.seed(copy_seed(chunk_seed(config.seed, chunk), training.copy or 0))
             predictions = booster.update()
-            history.append(group.gather(score(predictions) if score else {})[0])
+            by_rank = group.gather((score(predictions) if score else {}, training.seconds_left() <= 0))
+            history.append(by_rank[0][0])
+            is_late = any(rank_is_late for _, rank_is_late in by_rank)
             progress.update(f"{metric} {history[-1][metric]:.6g}" if score else "")
     return history, best_round(history, metric) if score else len(history)
 

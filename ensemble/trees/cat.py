@@ -19,7 +19,7 @@ import polars as pl
 
 from ensemble.errors import UserError
 from ensemble.task import ABSOLUTE_ERROR
-from ensemble.trees import copies
+from ensemble.trees import copies, memory
 from ensemble.trees.boosting import Scores, Training
 from ensemble.trees.objective import Objective, dataset_of, from_raw, objective_of
 from ensemble.trees.rows import TreeData
@@ -38,9 +38,11 @@ PROBED_TREES = 6
 MISSING_CATEGORY = -1
 
 
-def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
+def parameters(config: TreesConfig, objective: Objective, num_features: int) -> dict[str, Any]:
     copies.check_learnable(config, objective)
+    num_bins = memory.num_bins(num_features)
     return {
+        **({"border_count": num_bins - 2} if num_bins < memory.BINS else {}),  # the default is 254
         "loss_function": OBJECTIVES[objective.loss],
         **({"classes_count": objective.num_classes} if objective.kind == "multiclass" else {}),
         "learning_rate": config.learning_rate,
@@ -103,7 +105,7 @@ def train_copy(
     The losses, (T,), are on the scale of the learned target; they are empty without `stop`.
     """
     objective = objective_of(config, rows)
-    booster = catboost.CatBoost({**parameters(config, objective), "random_seed": config.seed + number})
+    booster = catboost.CatBoost({**parameters(config, objective, len(rows.features)), "random_seed": config.seed + number})
     early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
     held_out = None if stop is None else pool(objective, stop)
     callbacks = [SimpleNamespace(after_iteration=lambda _: not is_over())]  # CatBoost stops if the result is false
@@ -130,7 +132,7 @@ def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData
         times.append(time.monotonic())
         return True
 
-    settings = {**parameters(config, objective), "iterations": PROBED_TREES}
+    settings = {**parameters(config, objective, len(rows.features)), "iterations": PROBED_TREES}
     callbacks = [SimpleNamespace(after_iteration=after_iteration)]
     catboost.CatBoost(settings).fit(pool(objective, rows), callbacks=callbacks)
     return (times[-1] - times[0]) / max(1, len(times) - 1)

@@ -88,7 +88,7 @@ def train(
     With `config.regrow` the copies are then trained again, with their validation rows added, if the time suffices. With
     `config.refit`, or if the folds are forward in time, boosters trained on all rows predict new rows instead of the copies.
 
-    rows : the split `train`. training : the fields `bins` and `page_folder` are not used. Raises `Stopped` as `boost` does.
+    rows : the split `train`. training : its `bins` and `page_folder` are not used. Raises `Stopped` as `boost` does.
     """
     objective, began, is_refitted = objective_of(config, rows), time.monotonic(), config.refit or is_forward
     refitting = REFITTING * config.num_refits * len(rows) / sum(len(fold.fit) for fold in folds) if is_refitted else 0.0
@@ -105,8 +105,11 @@ def train(
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
         train_parts = _train_by_library if is_by_library else _train_together
         fit = partial(train_parts, library, rows=rows, run=pool.map)
-        first_training = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training, later))
         parts: Parts = [(fold.fit, fold.stop) for fold in folds]
+        bins: list[list[Any]] = [[] for _ in parts]
+        first_training = dataclasses.replace(
+            training, seconds_left=seconds_left, on_chunk=_Pace(config, training, later), bins=bins
+        )
         config = in_time(library, config, rows.take(folds[0].fit), len(folds), seconds_left())
         try:
             make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
@@ -114,6 +117,7 @@ def train(
             config = dataclasses.replace(config, learning_rate=error.learning_rate)
             first_training = dataclasses.replace(first_training, on_chunk=training.on_chunk)
             make_models, history, best_round = fit(config=config, parts=parts, training=first_training)
+        bins.clear()
         learned, first_s = [fold.fit for fold in folds], time.monotonic() - began
 
         def refit_on(parts: Sequence[np.ndarray]) -> list[Model]:
@@ -310,7 +314,8 @@ class _Copies:
             fit, stop = (encoded.take(part) for part in parts[number])
 
             def make_booster(model: bytes | None) -> Any:
-                return library.Booster(config, fit, stop, Training(model=model, copy=number))
+                bins = training.bins[number] if training.bins else None
+                return library.Booster(config, fit, stop, Training(model=model, copy=number, bins=bins))
 
             if number not in training.stored_copies:
                 return encoding, make_booster(models[number])

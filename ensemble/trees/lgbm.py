@@ -10,9 +10,9 @@ import numpy as np
 from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.task import ABSOLUTE_ERROR
+from ensemble.trees import memory
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.distributed import RankGroup, free_port
-from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -51,6 +51,9 @@ class Booster:
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
         self.objective = objective_of(config, rows)
         settings = parameters(config, self.objective) | _network(training.group, config.timeout_s)
+        settings["max_bin"] = memory.num_bins(len(rows.features)) - 1  # without that of missing values
+        if training.group.num_ranks == 1:  # several ranks must keep the same histograms
+            settings["histogram_pool_size"] = memory.histogram_bytes(len(rows), len(rows.features)) / (1 << 20)
         if training.copy is not None:
             settings["min_data_per_group"] = int(np.clip(len(rows) // MIN_GROUPS, *GROUP_ROWS))
             if len(rows) < MIN_LEAVES * LEAF_ROWS:
@@ -145,7 +148,7 @@ def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
         "num_threads": config.threads,
         "deterministic": True,
         "force_col_wise": True,
-        "bin_construct_sample_cnt": SAMPLED_ROWS["low" if config.memory == "low" else "in_core"],
+        "bin_construct_sample_cnt": memory.SAMPLED_ROWS["low" if config.memory == "low" else "in_core"],
         "verbosity": -1,
     }
 

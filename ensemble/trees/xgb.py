@@ -16,6 +16,7 @@ import numpy as np
 from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.task import ABSOLUTE_ERROR
+from ensemble.trees import memory
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, from_raw, objective_of
@@ -77,6 +78,11 @@ class Booster:
         trees = None if training.model is None else bytearray(training.model)
         # Copies on a thread share XGBoost's random generator of this thread, so for copies it is seeded before each tree
         settings = {**parameters(config, self.objective), "seed_per_iteration": training.copy is not None}
+        num_features = len(rows.features)
+        settings["max_bin"] = num_bins = memory.num_bins(num_features)
+        if training.group.num_ranks == 1:  # several ranks must keep the same histograms
+            bytes_of_node = memory.BYTES_OF_A_BIN * num_bins * num_features
+            settings["max_cached_hist_node"] = max(2, memory.histogram_bytes(len(rows), num_features) // bytes_of_node)
         self.booster = xgboost.Booster(settings, [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
@@ -132,7 +138,9 @@ def matrix(config: TreesConfig, dataset: Dataset, page_folder: Path | None, name
     name : the beginning of the names of the files
     reference : the matrix whose bins are used again; None to compute them from these rows
     """
-    options: dict[str, Any] = {"max_bin": 256, "ref": reference, "enable_categorical": bool(dataset.rows.categories)}
+    rows = dataset.rows
+    num_bins = memory.num_bins(len(rows.features))
+    options: dict[str, Any] = {"max_bin": num_bins, "ref": reference, "enable_categorical": bool(rows.categories)}
     try:
         if config.memory == "low":
             assert page_folder is not None

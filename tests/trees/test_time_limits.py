@@ -44,6 +44,29 @@ def test_copies_that_stop_at_the_limit_are_trained_again(
     assert trained == [*first, *again, *[len(rows_of(data))] * num_refits]
 
 
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+def test_a_limit_ends_a_training_within_a_chunk(name: str, data_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of columns the ten rounds of a chunk take a minute, by which a limit of some seconds was exceeded."""
+    data, now, module = data_of("regression"), [0.0], library_module(name)
+    monkeypatch.setattr(copies, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Booster(module.Booster):  # type: ignore[misc, name-defined]
+        def __init__(self, config: Any, rows: Any, validation: Any, training: Training):
+            super().__init__(config, rows, validation, training)
+            self.is_first = training.copy == 0
+
+        def update(self) -> Any:
+            now[0] += float(self.is_first)  # a second for a round of all copies
+            return super().update()
+
+    library = types.SimpleNamespace(**{**vars(module), "Booster": Booster})
+    training = Training(seconds_left=lambda: 4.5 - now[0])
+    config = config_of(name, data, regrow=False)
+    result = copies.train(library, config, rows_of(data), folds_of(data), training, False)
+    assert len(result.history) == 5
+    assert result.best_round <= 5
+
+
 @pytest.mark.parametrize("library", ["catboost", "linear"])
 def test_a_library_that_trains_whole_copies_leaves_time_for_later_trainings(
     library: str, data_of: Any, monkeypatch: pytest.MonkeyPatch
