@@ -158,7 +158,10 @@ class _TooSlow(Exception):
 
 
 class _Pace:
-    """Called as `on_chunk`: measures the first chunk, and raises `_TooSlow` if the usual number of trees takes too long."""
+    """Called as `on_chunk`: measures the first chunk, and raises `_TooSlow` if the usual number of trees takes too long.
+
+    It does not if a new training would learn less, since the sum of the learning rates of its trees would be lower.
+    """
 
     def __init__(self, config: TreesConfig, training: Training, later: float):
         """later : the time of all later trainings, as a multiple of the time of this one."""
@@ -171,8 +174,10 @@ class _Pace:
         if len(history) == self._config.chunk_rounds and self._began:
             seconds_of_a_tree = (time.monotonic() - self._began) / len(history)
             seconds_of_all = seconds_of_a_tree * (1 + max(self._later, REGROWING))  # a reserve for more trees than usual
-            rate = rate_in_time(self._config.learning_rate, seconds_of_all, self._training.seconds_left())
-            if rate > FASTER * self._config.learning_rate:
+            seconds_left, usual_rate = self._training.seconds_left(), self._config.learning_rate
+            rate = rate_in_time(usual_rate, seconds_of_all, seconds_left)
+            learns_more = rate * seconds_left > usual_rate * (seconds_left + len(history) * seconds_of_all)
+            if rate > FASTER * usual_rate and learns_more:
                 raise _TooSlow(rate)
 
 

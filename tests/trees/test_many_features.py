@@ -99,3 +99,18 @@ def test_a_faster_start_uses_the_same_bins(library: str, data_of: Any, monkeypat
     assert result.out_of_fold
     assert expected.out_of_fold
     assert np.array_equal(result.out_of_fold["prediction"], expected.out_of_fold["prediction"])
+
+
+@pytest.mark.parametrize(("limit_s", "is_faster"), [(8.0, False), (20.0, True)])
+def test_a_training_does_not_start_again_for_few_trees(
+    limit_s: float, is_faster: bool, library: str, data_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first trees would be lost, and a member with one tree would be left."""
+    data, now = data_of("regression"), [1.0]
+    monkeypatch.setattr(copies, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    training = Training(
+        on_chunk=lambda history: now.__setitem__(0, now[0] + len(history)), seconds_left=lambda: 1 + limit_s - now[0]
+    )
+    config = config_of(library, data, regrow=False, learning_rate=0.1, num_rounds=100)
+    result = copies.train(library_module(library), config, rows_of(data), folds_of(data), training, False)
+    assert (result.learning_rate > config.learning_rate) == is_faster
