@@ -13,6 +13,7 @@ from ensemble import configuration, folders
 from ensemble.data import cross_validation, out_of_fold
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.metrics.ranking import ndcg_at_10
+from ensemble.pipeline.run import share_of
 from ensemble.recipes.table.plan import combining, plan
 from ensemble.trees import train
 from ensemble.trees.settings import TreesConfig
@@ -87,16 +88,18 @@ def test_members_of_thousands_of_columns_need_more_seconds() -> None:
 
 
 def test_a_linear_model_of_minutes_needs_as_many_seconds() -> None:
-    """It would be stopped at its first penalty, and the time be lost for the trees."""
+    """It would be stopped at its first penalty, and the time be lost for the trees; or it would be left out of a fit whose
+    limit is twice as long."""
     manifest = {
         "splits": {"train": {"rows": 2000}},
         "features": [{"name": f"x{number}"} for number in range(5000)],
         "task": {**COLUMNS, "kind": "regression"},
         cross_validation.KEY: CrossValidation(scheme="random", num_folds=8).to_dict(),
     }
-    linear = plan(manifest, 2)[0]
+    linear, *later = plan(manifest, 2)
     assert linear.name == "linear"
     assert 60 < linear.least_seconds < 80
+    assert linear.least_seconds < 150 * share_of(linear, [member for member in later if not member.variant_of], 150)
 
 
 @pytest.mark.parametrize("num_rows", [500, 50_000, 100_000])
