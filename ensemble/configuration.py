@@ -43,7 +43,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     lists: dict[str, str] = {}
     for word in overrides:
         key, equals, text = word.partition("=")
-        if key != key.rstrip():  # 'batch_size = 64' in quotes
+        if key != key.strip():  # 'batch_size = 64' in quotes
             key, text = key.strip(), text.strip()
         if not key or not equals:
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")

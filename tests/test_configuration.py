@@ -181,7 +181,7 @@ def test_numbers_are_decimal() -> None:
 
 def test_blanks_around_the_equals_sign_are_no_part_of_a_setting() -> None:
     """The message would say that a setting does not exist, and suggest the same one."""
-    assert load("num_eggs = 4").num_eggs == 4
+    assert load("num_eggs = 4").num_eggs == load(" num_eggs=4").num_eggs == 4
 
 
 def test_an_empty_section_of_a_file_keeps_the_defaults(tmp_path: Path) -> None:
