@@ -193,11 +193,13 @@ def _advice(key: str, kind: Any, value: Any) -> str:
 
 
 def _refuse_value(origin: str, key: str, kind: Any, value: Any) -> None:
-    """Raise `UserError` for an integer beyond 64 bits, a seed that is negative or beyond 32 bits, a text that YAML converted
-    to a boolean or a float, NaN, and a text that begins with `~/`."""
+    """Raise `UserError` for an integer beyond 64 bits, a seed that is negative or beyond 32 bits, a number in place of a
+    boolean, a text that YAML converted to a boolean or a float, NaN, and a text that begins with `~/`."""
     low, high = (0, 2**32 - 1) if key.rsplit(".", 1)[-1] == "seed" else (-(2**63), 2**63 - 1)
     if isinstance(value, int) and not low <= value <= high:
         raise UserError(f"{origin}: {key}={value} is impossible: it must be a whole number from {low} to {high}")
+    if kind is bool and isinstance(value, int) and value not in (0, 1):  # OmegaConf would take it for true
+        raise UserError(f"{origin}: {key}={value} is impossible: it must be true or false")
     if isinstance(value, (bool, float)) and kind in (str, tuple[str, ...], dict[str, str]):
         what = "no, on or off as a boolean" if isinstance(value, bool) else f"1.10 as a number, here {value}"
         raise UserError(f"{origin}: YAML reads a text such as {what}: put the text of {key} in quotes")

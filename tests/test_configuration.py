@@ -451,6 +451,8 @@ class Numbers:
     """Any whole number."""
     share: float = 0.0
     """Any number."""
+    refit: bool = False
+    """Whether, not how often."""
     task: Literal["binary", "regression"] = "binary"
     """A choice."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -467,6 +469,7 @@ class Numbers:
         ("seed=-1", r"seed=-1 is impossible: it must be a whole number from 0 to 4294967295$"),
         ("rows=9223372036854775808", "it must be a whole number from -9223372036854775808 to 9223372036854775807"),
         ("share=nan", "the command line: share=nan is impossible: it must be a number$"),
+        ("refit=3", "the command line: refit=3 is impossible: it must be true or false$"),
         ("monotone={a: 99999999999999999999}", "monotone=99999999999999999999 is impossible"),
         (f"seed={'9' * 5000}", "(cannot be read|is impossible|does not fit)"),
         (f"monotone={'[' * 3000}", "cannot be read .*: check its brackets, and put all texts of a list in quotes, or none"),
