@@ -39,7 +39,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         merged = _unlock(OmegaConf.structured(schema))
     except errors.OmegaConfBaseException as error:  # in the settings of a recipe
         raise UserError(f"the default of the setting {error.full_key} is impossible: {str(error).splitlines()[0]}") from None
-    settings = [] if file is None else [(str(file), *setting) for setting in _settings(schema, read_yaml(file))]
+    settings = [] if file is None else [(str(file), *setting) for setting in _settings(schema, read_yaml(file, schema))]
     lists: dict[str, str] = {}
     for word in overrides:
         key, equals, text = word.partition("=")
@@ -60,7 +60,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             else:
                 if {int, float}.intersection([kind, *typing.get_args(kind)[:1]]):
                     text = _LEADING_ZEROS.sub(r"\1", text)
-                _refuse_other_bases("the command line", text)
+                _refuse_other_bases("the command line", text, kind)
                 content: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={text}"]))
                 new = _settings(schema, content)
         except UserError:
@@ -105,28 +105,41 @@ _LEADING_ZEROS = re.compile(r"((?:^|[\[{,\s]|(?<!\d):)[-+]?)0+(?=\d)")
 
 # Octal numbers, numbers in base 60, and numbers with underscores that do not separate thousands
 _OTHER_BASE = re.compile(r"[-+]?(0[\d_]+|.*:.*|(?!\d{1,3}(_\d{3})+$)\d+_[\d_]*)")
+_TEXTS = (str, tuple[str, ...], dict[str, str])
 
 
-def _refuse_other_bases(origin: str, text: str) -> None:
-    """Raise `UserError` if YAML 1.1 reads a number in `text` as another one: 010 as 8, 1:30 as 90, or 2024_01 as 202401."""
+def _refuse_other_bases(origin: str, text: str, kind: Any = None) -> None:
+    """Raise `UserError` if YAML 1.1 reads a number in `text` as another one: 010 as 8, 1:30 as 90, or 2024_01 as 202401; and
+    if it changes a text to an integer, such as 0x1A or 1_000.
+
+    kind : the type of the setting in `text`, or the class of the settings; None if it is unknown.
+    """
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # that of OmegaConf, which knows tabs before comments
     root = yaml.compose(text, Loader=loader)
-    nodes, seen = [root], set()
+    nodes, seen = [(root, kind)], set()
     while nodes:
-        node = nodes.pop()
+        node, kind = nodes.pop()
         if id(node) in seen:  # an alias, perhaps of a node that contains it
             continue
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
-            nodes += [child for pair in node.value for child in pair]
+            for name, value in node.value:
+                inner = type_of(kind, name.value) if isinstance(kind, type) and name.id == "scalar" else kind
+                nodes += [(name, None), (value, inner)]
         elif isinstance(node, yaml.SequenceNode):
-            nodes += node.value
-        elif node is not None and _OTHER_BASE.fullmatch(node.value) and node.tag.endswith((":int", ":float")):
-            is_octal = node.value.lstrip("+-").startswith("0")
-            decimal = "an octal number" if is_octal else f"the number {node.value.replace('_', '')}"
-            base = "base 60" if ":" in node.value else decimal
+            nodes += [(child, kind) for child in node.value]
+        elif node is not None and (
+            (_OTHER_BASE.fullmatch(node.value) and node.tag.endswith((":int", ":float")))
+            or (kind in _TEXTS and node.tag.endswith(":int") and not re.fullmatch("0|-?[1-9][0-9]*", node.value))
+        ):
+            if ":" in node.value:
+                base = "base 60"
+            elif re.match("[-+]?0[0-9_]", node.value):
+                base = "an octal number"
+            else:
+                base = f"the number {int(node.value.replace('_', ''), 0)}"
             raise UserError(
                 f"{origin}: {node.value} is {base} in YAML: write a decimal number without leading zeros, or put quotes "
                 "around a text"
@@ -200,7 +213,7 @@ def _refuse_value(origin: str, key: str, kind: Any, value: Any) -> None:
         raise UserError(f"{origin}: {key}={value} is impossible: it must be a whole number from {low} to {high}")
     if kind is bool and isinstance(value, int) and value not in (0, 1):  # OmegaConf would take it for true
         raise UserError(f"{origin}: {key}={value} is impossible: it must be true or false")
-    if isinstance(value, (bool, float)) and kind in (str, tuple[str, ...], dict[str, str]):
+    if isinstance(value, (bool, float)) and kind in _TEXTS:
         what = "no, on or off as a boolean" if isinstance(value, bool) else f"1.10 as a number, here {value}"
         raise UserError(f"{origin}: YAML reads a text such as {what}: put the text of {key} in quotes")
     if float in (kind, *typing.get_args(kind)) and re.fullmatch(r"\s*[+-]?nan\s*", str(value), re.IGNORECASE):
@@ -317,8 +330,11 @@ def _written(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_yaml(file: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or contains anything else."""
+def read_yaml(file: str | Path, schema: type | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or contains anything else.
+
+    schema : the class of the settings in the file, if they are settings of this project.
+    """
     import yaml
     from omegaconf import OmegaConf, errors
 
@@ -335,7 +351,7 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
         raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
-    _refuse_other_bases(str(file), text)
+    _refuse_other_bases(str(file), text, schema)
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
 

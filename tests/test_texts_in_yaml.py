@@ -23,6 +23,9 @@ class Config:
     [
         ("out: 2026_11", "2026_11 is the number 202611 in YAML"),
         ("drop: [2024_01]", "2024_01 is the number 202401 in YAML"),
+        ("drop: [a, 1_000]", "1_000 is the number 1000 in YAML: .*, or put quotes around a text"),
+        ("out: 0x1A", "0x1A is the number 26 in YAML"),
+        ("columns: {rating: +5}", r"\+5 is the number 5 in YAML"),
         ("out: 1.10", "YAML reads a text such as 1.10 as a number, here 1.1: put the text of out in quotes"),
         ("drop: [1e3]", "YAML reads a text such as 1.10 as a number, here 1000.0: put the text of drop in quotes"),
         ("columns: {rating: no}", "YAML reads a text such as no, on or off as a boolean: put the text of columns in quotes"),
@@ -33,6 +36,13 @@ def test_a_text_that_yaml_changes_is_refused(content: str, sentence: str, tmp_pa
     (tmp_path / "a.yaml").write_text(content)
     with pytest.raises(UserError, match=sentence):
         configuration.load(Config, str(tmp_path / "a.yaml"))
+
+
+def test_a_text_that_yaml_changes_is_refused_in_a_word() -> None:
+    """The column 1_000 would be 1000, which does not exist."""
+    with pytest.raises(UserError, match="the command line: 1_000 is the number 1000 in YAML"):
+        configuration.load(Config, None, ["columns={rating: 1_000}"])
+    assert configuration.load(Config, None, ["num_rows=1_000", "drop=[1_000]"]) == Config(drop=("1_000",), num_rows=1000)
 
 
 def test_quoted_texts_and_numbers_are_kept(tmp_path: Path) -> None:
