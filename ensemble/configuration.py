@@ -264,14 +264,20 @@ def _form(key: str, kind: Any, value: Any) -> str:
         return f"one of {', '.join(part if part.isalnum() or '_' in part else repr(part) for part in parts)}"
     if typing.get_origin(kind) is dict:
         example = {int: "1", float: "0.5"}.get(parts[-1], "b")
-        blank = ", with a blank after the colon" if isinstance(value, dict) and None in value.values() else ""
-        return f"a mapping, as in '{key}={{a: {example}}}'{blank}"
+        fix = ""
+        if isinstance(value, dict) and not all(isinstance(name, str) for name in value):
+            fix = ", with quotes around names such as 2020 and no"
+        elif isinstance(value, dict) and None in value.values():
+            fix = ", with a blank after the colon"
+        return f"a mapping, as in '{key}={{a: {example}}}'{fix}"
     assert typing.get_origin(kind) is tuple, kind
     if _is_choice(parts[0]):
         choices = typing.get_args(parts[0])
         return f"a list of some of {', '.join(map(str, choices))}, as in '{key}=[{choices[0]}]'"
     if parts[-1] is not Ellipsis:
         return f"a list of {len(parts)}, each {_SCALARS[parts[0]]}"
+    if parts[0] is str and isinstance(value, list) and None in value:
+        return "quotes around null and ~, which are no texts in YAML"
     words_of_value = re.findall(r"[^\s,()[\]]+", str(value)) if isinstance(value, (str, int, float)) else ()
     return f"a list, as in '{key}=[{','.join(words_of_value) or '…'}]'"
 

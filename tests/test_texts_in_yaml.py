@@ -28,11 +28,19 @@ class Config:
         ("columns: {rating: +5}", r"\+5 is the number 5 in YAML"),
         ("out: 1.10", "YAML reads a text such as 1.10 as a number, here 1.1: put the text of out in quotes"),
         ("drop: [1e3]", "YAML reads a text such as 1.10 as a number, here 1000.0: put the text of drop in quotes"),
+        (
+            "drop: [NA, null]",
+            r"drop=\['NA', None\] does not fit: write quotes around null and ~, which are no texts in YAML",
+        ),
+        (
+            "columns: {2020: a}",
+            "columns={2020: 'a'} does not fit: write a mapping, .*, with quotes around names such as 2020",
+        ),
         ("columns: {rating: no}", "YAML reads a text such as no, on or off as a boolean: put the text of columns in quotes"),
     ],
 )
 def test_a_text_that_yaml_changes_is_refused(content: str, sentence: str, tmp_path: Path) -> None:
-    """The folder 2026_11 would be 202611, and the column 1.10 would be 1.1."""
+    """The folder 2026_11 would be 202611, the column 1.10 would be 1.1, or the error would not say what to change."""
     (tmp_path / "a.yaml").write_text(content)
     with pytest.raises(UserError, match=sentence):
         configuration.load(Config, str(tmp_path / "a.yaml"))
