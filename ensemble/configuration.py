@@ -54,7 +54,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         try:
             # A string is not parsed: YAML would read parts of a path as a comment or a number, and `no` as false
             if kind is str or _is_choice(kind):
-                new: Iterable[tuple[str, Any, Any]] = [(key, kind, text)]
+                is_none = text == "null" and OmegaConf.select(merged, key) is None and not OmegaConf.is_missing(merged, key)
+                new: Iterable[tuple[str, Any, Any]] = [(key, kind, None if is_none else text)]
             elif kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
                 new = [(key, kind, _texts_of(text))]
             else:

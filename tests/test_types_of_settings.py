@@ -45,12 +45,14 @@ class Config:
         ("kind=no", "kind", "no"),
         ("drop=[no,1.10]", "drop", ("no", "1.10")),
         ("group=no", "group", "no"),
+        ("group=null", "group", None),
+        ("out=null", "out", "null"),
         ("num_rows=064", "num_rows", 64),
         ("panel.num_weeks=4", "panel", Panel(num_weeks=4)),
     ],
 )
 def test_annotations_may_be_postponed_and_optional(word: str, name: str, value: Any) -> None:
-    """The text 1.10 would become 1.1, and the text no would become False."""
+    """The text 1.10 would become 1.1, the text no would become False, and the default that --help shows a text."""
     assert getattr(configuration.load(Config, None, ["out=x", word]), name) == value
 
 
