@@ -55,6 +55,8 @@ def require_file(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
+        if path.is_symlink():
+            raise UserError(f"the link {path} leads to no file: restore the file, or leave the link out") from None
         raise UserError(f"the file {path} does not exist: check the path") from None
     except (OSError, ValueError) as error:  # such as a name of more than 255 bytes, or with a NUL in it
         reason = getattr(error, "strerror", None) or error

@@ -41,21 +41,21 @@ def expand_sources(
         elif "://" in source:
             raise UserError(f"{source} is a URL, and only local files are read: download it, and give the file")
         elif glob.has_magic(source) and not os.path.exists(source):
-            paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
+            matched = map(Path, sorted(glob.glob(source, recursive=True)))
+            paths = [path for path in matched if path.is_file() or not path.exists()]  # a link may lead nowhere
             if not paths:
                 refuse_unreadable(os.path.dirname(source))
                 raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
-            paths = _without_empty(source, paths)
         else:
             paths = [Path(source)]
         for path in paths:
             octets.require_file(path)
-            files.append(path)
+        files += _without_empty(source, paths)
     return _each_once(files, with_copies)
 
 
 def _without_empty(source: str, paths: list[Path]) -> list[Path]:
-    """The files that a glob matches, without the empty ones, such as `_SUCCESS` of Spark; all of them if all are empty."""
+    """The files of a source, without the empty ones, such as `_SUCCESS` of Spark; all of them if all are empty."""
     empty = [path.name for path in paths if not path.stat().st_size]
     filled = [path for path in paths if path.stat().st_size]
     if filled and empty:

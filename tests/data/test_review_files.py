@@ -200,6 +200,20 @@ def test_empty_files_of_a_glob_are_left_out(tmp_path: Path, capsys: pytest.Captu
     assert expand_sources([f"{tmp_path}/part-0*"], "") == [tmp_path / "part-0"], "no other file is left"
 
 
+def test_a_link_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
+    """A part of the data would be missing without a message, such as files of git-annex that are not on this machine."""
+    (tmp_path / "a.csv").write_bytes(b"a\n1\n")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "absent")
+    (tmp_path / "folder.csv").mkdir()
+    for source in (f"{tmp_path}/*.csv", f"{tmp_path}/b.csv"):
+        with pytest.raises(
+            UserError, match=r"^the link .*/b\.csv leads to no file: restore the file, or leave the link out$"
+        ):
+            expand_sources([source], None)
+    (tmp_path / "b.csv").unlink()
+    assert expand_sources([f"{tmp_path}/*.csv"], None) == [tmp_path / "a.csv"]
+
+
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
