@@ -93,7 +93,7 @@ def _keys(path: Path) -> list[str]:
 def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
     """One file of the dataset Amazon Reviews 2023, from the Hub or from `cache_dir`."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HTTPError, RemoteEntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     name = HUB_FILES[kind].format(category)
     is_new = not cache_dir.exists()
@@ -106,7 +106,7 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
         raise UserError(
             f"there is no category '{category}' in {HUB_REPOSITORY}: write it as in that dataset, such as hub:All_Beauty"
         ) from None
-    except (EntryNotFoundError, HTTPError, OSError, ValueError) as error:
+    except Exception as error:  # also of the HTTP library, such as for a proxy that it does not support
         reason = " ".join(str(error).split())[:100]
         raise UserError(
             f"hub:{category} cannot be downloaded ({reason}…): download {name} of the dataset {HUB_REPOSITORY} by hand and "

@@ -301,10 +301,11 @@ def test_hub_source(tmp_path):
 
 
 def test_hub_source_without_a_network(tmp_path):
-    """A machine without a network would show the hub's traceback and not what to do."""
-    (line,) = run_hub_script(tmp_path, "hub:All_Beauty", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
-    assert line.startswith("error: hub:All_Beauty cannot be downloaded (")
-    assert "download raw/review_categories/All_Beauty.jsonl of the dataset" in line
+    """A machine without a network, or with a proxy that is not supported, would show a traceback and not what to do."""
+    for environment in ({"HF_HUB_OFFLINE": "1"}, {"ALL_PROXY": "socks5://127.0.0.1:9"}, {"HTTPS_PROXY": "proxy:31x8"}):
+        (line,) = run_hub_script(tmp_path, "hub:All_Beauty", HF_HOME=str(tmp_path), **environment)
+        assert line.startswith("error: hub:All_Beauty cannot be downloaded (")
+        assert "download raw/review_categories/All_Beauty.jsonl of the dataset" in line
 
 
 def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
