@@ -374,14 +374,14 @@ def test_a_job_that_does_not_train_is_requeued_when_its_step_is_preempted(tmp_pa
 
 def test_no_argument_of_the_ensemble_or_the_report_is_ignored(tmp_path: Path) -> None:
     """A wrong combiner, or a file for the report that does not exist, would end with 0, and without any effect."""
-    member = tmp_path / "lr=0.1/mine"
-    member.mkdir(parents=True)
+    (member := tmp_path / "lr=0.1/mine").mkdir(parents=True)
     words = ("data=prepared", f"out={tmp_path}")
-    done = as_a_job(tmp_path, "ensemble.slurm", *words, "combiner=equal", f"{member}/")
-    first, *_, last = done.stdout.splitlines()
+    done = as_a_job(tmp_path, "ensemble.slurm", *words, "combiner=equal", f"{member}/", f"{member.parent}/misspelt")
+    first, second, *_, last = done.stdout.splitlines()
     assert f"predict.py member={member} data=prepared " in first, "a member, though its path has a ="
     assert last.endswith(f"out={tmp_path}/ensemble overwrite=true combiner=equal")
-    assert len(done.stdout.splitlines()) == 3, "one member, the baselines, the ensemble"
+    assert f"predict.py member={member.parent}/misspelt " in second, "no setting of the fit, which would end with its error"
+    assert len(done.stdout.splitlines()) == 4, "two members, the baselines, the ensemble"
     (tmp_path / "report").mkdir()
     done = as_a_job(tmp_path / "report", "report.slurm", *words, "scaling=[a.json]")
     assert done.stdout.endswith(f"out={tmp_path}/report.html scaling=[a.json]\n"), done.stderr
