@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import in_turn, spread
+from benchmarks.runs import enough, in_turn, spread
 from benchmarks.timing import call, called, cpu_seconds, script, timed
 from ensemble import folders
 
@@ -24,6 +24,8 @@ def panel(reference: str = "", reference_python: str = "python3") -> dict[str, A
     reference : build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures this project alone
     reference_python : an interpreter with pandas, pyarrow, tqdm and dask[dataframe]
     """
+    if reference:
+        timed([reference_python, reference, "--help"])  # fails now, not after minutes, if one of the two cannot run
     with tempfile.TemporaryDirectory() as scratch:
         file = called(market_parquet, scratch, NUM_REVIEWS, NUM_PRODUCTS)
         all_features = (f"source=[{file}]", f"out={scratch}/prepared", "panel.num_tokens=0", "overwrite=true")
@@ -149,6 +151,8 @@ def loader(num_batches: int = 200) -> dict[str, Any]:
 
     num_batches : batches of 256 rows in each of five rounds
     """
+    enough(num_batches, 1, "num_batches", "a measurement")
+
     import numpy as np
     from datasets import load_from_disk
 
