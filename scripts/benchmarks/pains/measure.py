@@ -31,7 +31,7 @@ def pains(only: tuple[str, ...] = (), short: bool = False) -> dict[str, Any]:
     refuse_unknown("only", only, COMPLAINTS)
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in only or COMPLAINTS:
+        for name in dict.fromkeys(only or COMPLAINTS):
             module = importlib.import_module(f"benchmarks.pains.{name}")
             (Path(folder) / name).mkdir()
             variants, here, *more = module.reproduce(Path(folder) / name, short)

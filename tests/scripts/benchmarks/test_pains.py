@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from benchmarks.pains import measure, rows
+from benchmarks.pains import measure, missing_processes, rows, sides
 from benchmarks.timing import ROOT, SCRIPTS
 
 from ensemble.errors import UserError
@@ -68,3 +68,17 @@ def test_an_unknown_complaint_is_refused() -> None:
     """A misspelt name would end in a traceback of importlib."""
     with pytest.raises(UserError, match=r"only=\['stall'\]: 'stall' is unknown, choose from stateful_loader, "):
         measure.pains(("stall",), short=True)
+
+
+def test_a_complaint_that_is_named_twice_is_reproduced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder would exist already, and the figures measured so far would be lost."""
+    folders = []
+
+    def reproduce(folder: object, short: bool) -> sides.Reproduced:
+        folders.append(folder)
+        side = sides.Side(wrong_rows=0, rows=1, seconds=0.0, note="")
+        return {"plain": side}, side
+
+    monkeypatch.setattr(missing_processes, "reproduce", reproduce)
+    assert list(measure.pains(("missing_processes",) * 2)) == ["missing_processes"]
+    assert len(folders) == 1
