@@ -132,7 +132,8 @@ def train(
                 warmup_steps=0,
                 evaluations_per_epoch=1,
             )
-            continued_recipe = Continued(recipe, out / "best", splits, math.ceil(config.max_epochs))
+            num_epochs = math.ceil(resolve(recipe, config).max_epochs)
+            continued_recipe = Continued(recipe, out / "best", splits, num_epochs)
             return loop.train(continued_recipe, settings, accelerator, "auto")
 
         def score(folder: Path) -> float:

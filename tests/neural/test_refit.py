@@ -163,15 +163,20 @@ def test_a_trial_is_judged_by_its_last_weights(config: TrainConfig, accelerator:
     assert summary["refit"] == {"monitor": "score", "before": 0.2, "after": 0.1, "is_better": False}
 
 
-def test_a_recipe_may_choose_the_batch_size(config: TrainConfig, accelerator: Accelerator) -> None:
-    """The table recipe's default, 0, would be the batch size on blend: an error after the whole training."""
+def test_a_recipe_may_choose_the_batch_size_and_the_epochs(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default, 0, would be the batch size on blend, an error after the training; or the refit would repeat epoch 0."""
+    gather, epochs = SplitRows.gather, set[int]()
+    monkeypatch.setattr(SplitRows, "gather", lambda self, rows, epoch=0: epochs.add(epoch) or gather(self, rows, epoch))
 
     class Chooser(SplitToy):
         def choose(self, config: TrainConfig) -> TrainConfig:
-            return dataclasses.replace(config, batch_size=16)
+            return dataclasses.replace(config, batch_size=16, max_epochs=config.max_epochs or 2.0)
 
-    config = dataclasses.replace(config, batch_size=0, micro_batch_size=0)
+    config = dataclasses.replace(config, batch_size=0, micro_batch_size=0, max_epochs=0.0)
     assert refit.train(Chooser(*BETTER), config, accelerator)["refit"]["is_better"]
+    assert epochs == {0, 1, 2}
 
 
 class ShortOfMemory(torch.nn.Sequential):
