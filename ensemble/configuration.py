@@ -45,7 +45,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         key, equals, text = word.partition("=")
         if key != key.strip():  # 'batch_size = 64' in quotes
             key, text = key.strip(), text.strip()
-        if not key or not equals:
+        if not key or not equals or key.startswith("["):  # '[source=a.csv]'
             raise UserError(f"'{word}' is not a setting: write key=value, as in {next(field_names(schema))}=…")
         kind = type_of(schema, key)
         if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # for other types, the last word is used

@@ -156,6 +156,7 @@ def test_values_have_their_types() -> None:
         ("words.a.b=c", "the command line: words={'a': {'b': 'c'}} does not fit: write a mapping, as in 'words={a: b}'"),
         ("eggs", "'eggs' is not a setting: write key=value, as in name=…"),
         ("=3", "'=3' is not a setting: write key=value, as in name=…"),
+        ("[toppings=nut]", "'[toppings=nut]' is not a setting: write key=value, as in name=…"),
         ("", "'' is not a setting: write key=value, as in name=…"),
         ("oven.temperature_c=900", "oven.temperature_c=900.0 burns the cake: choose at most 300"),
         ("name=???", "the setting 'name' has no default: add name=…"),
