@@ -84,6 +84,11 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
             if isinstance(error, errors.GrammarParseError):
                 raise UserError(f"{origin}: {key}={value} {_UNFINISHED}") from None
+            if isinstance(value, list) and "???" in value:
+                fix = f"replace it in {key} and in the data, as by NA"
+                raise UserError(
+                    f"{origin}: ??? cannot be in a list, since it marks a setting without a value: {fix}"
+                ) from None
             problem = f"{key} is empty" if value is None else f"{key}={value} does not fit"
             raise UserError(f"{origin}: {problem}: {_advice(key, kind, value)}") from None
         for element in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:

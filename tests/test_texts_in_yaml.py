@@ -90,3 +90,10 @@ def test_an_alias_of_itself_is_refused() -> None:
     """The command would never end."""
     with pytest.raises(UserError, match=r"cannot be read \(.*recursive"):
         configuration.load(Config, None, ["columns=&a {b: *a}"])
+
+
+def test_a_text_that_marks_a_setting_without_a_value_is_named() -> None:
+    """The message would be to write a list, which it is: missing=[NA,???] for the question marks of a table."""
+    for word in ("drop=[NA,???]", "drop=???"):
+        with pytest.raises(UserError, match=r"^the command line: \?\?\? cannot be in a list, .*: replace it in drop and in"):
+            configuration.load(Config, None, [word])
