@@ -92,6 +92,8 @@ def _rank(rank: int, num_ranks: int, port: int, folder: str) -> None:
     os.environ |= {"TORCHELASTIC_ERROR_FILE": f"{folder}/{rank}/error.json", "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
     os.environ |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
+    # Whatever interface a cluster's environment names for other nodes
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
     errors.run(train.main)
 
 

@@ -18,6 +18,7 @@ from ensemble.trees import threads
 def test_two_ranks_learn_what_one_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit would be silent about ranks that do not start, or its forecast would depend on the number of cores."""
     monkeypatch.setattr(network, "LEAST_ROWS_FOR_RANKS", 0)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "none")  # that of the nodes of another job
     people().write_csv(tmp_path / "people.csv")
     config = configured(tmp_path / "people.csv", tmp_path / "out")
     monkeypatch.setattr(threads, "configure", lambda requested: 1)  # other tests of this process loaded OpenMP
