@@ -16,6 +16,9 @@ from contextlib import suppress
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 ECHO_S = 3.0
 """Seconds in which further signals count as the same request."""
+STARTED_BY = "ENSEMBLE_STARTED_BY"
+"""Environment variable with the id of the process of this project that started this one as no rank. A launcher among the
+ancestors of that process did not start this one."""
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that the kernel sends to a process when its parent dies."""
 

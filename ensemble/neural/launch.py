@@ -240,6 +240,8 @@ def launcher_request() -> dict[str, Any]:
 
     with suppress(psutil.Error):
         for parent in psutil.Process().parents():
+            if str(parent.pid) == os.environ.get(signals.STARTED_BY):
+                break
             if (arguments := launch_arguments(parent.cmdline())) is not None:
                 return requested_processes(arguments)
     return {"num_processes": None, "use_cpu": False, "needs_gpu": False, "origin": NO_LAUNCHER}

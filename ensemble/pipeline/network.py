@@ -23,6 +23,7 @@ from ensemble.errors import PREEMPTED, Failure, UserError, how_ended
 from ensemble.neural.elastic import status_stamp
 from ensemble.neural.settings import config_class
 from ensemble.pipeline.plan import PlannedMember, Preempted
+from ensemble.predictor.new_data import without_launcher
 from ensemble.signals import end_with_parent
 
 FILES_OF_A_RUN = (
@@ -219,14 +220,15 @@ def num_cpu_ranks(member: PlannedMember, manifest: dict[str, Any], num_threads: 
 
 def run_command(command: list[str], output: int | None = None, environment: dict[str, str] | None = None) -> int:
     """Run a command in a process group of its own, and return its exit code. The command ends with this process, even
-    if that is killed."""
+    if that is killed. It is no rank of another job."""
+    variables = without_launcher(environment or os.environ)
     process = subprocess.Popen(
         command,
         start_new_session=True,
         preexec_fn=end_with_parent,
         stdin=subprocess.DEVNULL,
         stdout=output,
-        env={**(environment or os.environ), "PYTHONSAFEPATH": "1"},  # so that no random.py of the user replaces a module
+        env={**variables, "PYTHONSAFEPATH": "1"},  # so that no random.py of the user replaces a module
     )
     try:
         return process.wait()

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from ensemble.errors import USER_ERROR, Failure, UserError, how_ended
 from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
+from ensemble.signals import STARTED_BY
 
 LAUNCHER_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE",
-    "MV2_COMM_WORLD_SIZE", "PMI_SIZE",
+    "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 )  # fmt: skip
-"""Environment variables of torchrun and mpirun, by which a network would be loaded as a rank of a distributed job."""
+"""Environment variables of torchrun and mpirun, by which a process would be a rank of their distributed job."""
 
 
 def predict(
@@ -131,12 +132,17 @@ def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
         raise UserError(f"member {name} at {member} was trained again after the ensemble was fitted: predict and fit again")
 
 
-def environment() -> dict[str, str]:
-    """The environment of a process that is no rank, also if this one is a rank of mpirun or torchrun.
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that this one starts, and that is no rank, also if this one is a rank, or if another job
+    has left variables of its launcher."""
+    variables = {name: value for name, value in environment.items() if name not in LAUNCHER_VARIABLES}
+    return {**variables, STARTED_BY: str(os.getpid())}
 
-    It finds the recipes of the user, also if only `sys.path` of this process leads to them.
-    """
-    variables = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+
+def environment() -> dict[str, str]:
+    """`without_launcher` for a process that finds the recipes of the user, also if only `sys.path` of this process leads to
+    them."""
+    variables = without_launcher(os.environ)
     packages = {name.partition(".")[0] for name in recipe.words_of_command_line()[1::2]}
     specs = [importlib.util.find_spec(package) for package in sorted(packages)]
     places = [

@@ -1,6 +1,7 @@
 """The hardware that a fit trains its network on, and whether its predictions are there already."""
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -209,6 +210,27 @@ def test_a_file_beside_the_data_is_not_imported(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "random.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     assert network.run_command([sys.executable, "-c", "import random"]) == 0
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_variables_of_another_job_are_not_passed_on(is_given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a WORLD_SIZE that is left from another job, or under `accelerate launch`, the network of a fit would wait ten
+    minutes for ranks that do not exist, whatever its time limit."""
+    names = ("WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_USE_AGENT_STORE")
+    for name in names:
+        monkeypatch.setenv(name, "2")
+    statement = f"import os, sys; sys.exit(bool({set(names)} & os.environ.keys()))"
+    assert network.run_command([sys.executable, "-c", statement], environment=dict(os.environ) if is_given else None) == 0
+
+
+def test_a_launcher_of_the_calling_program_is_not_that_of_the_network(tmp_path: Path) -> None:
+    """In a program under `accelerate launch`, a fit would have no network, since the number of its ranks is another one."""
+    launcher = tmp_path / "accelerate-launch"
+    request = "from ensemble.neural import launch; print(launch.launcher_request()['num_processes'])"
+    call = f"network.run_command([sys.executable, '-c', {request!r}])"
+    launcher.write_text(f"import sys; from ensemble.pipeline import network; sys.exit({call})")
+    command = [sys.executable, str(launcher), "--num_processes", "2", "program.py"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout == "None\n"
 
 
 def test_predictions_are_repeated_for_another_model_or_other_data(tmp_path: Path) -> None:
