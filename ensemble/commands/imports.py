@@ -1,9 +1,11 @@
-"""Imports without a library's optional dependencies, which can take longer than the library itself."""
+"""Imports without a library's optional dependencies, which can take longer than the library itself, and without its user's
+settings."""
 
 import functools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ensemble import errors
 
@@ -47,3 +49,15 @@ def pyarrow_alone() -> None:
         import pyarrow
 
         pyarrow.array([])
+
+
+@functools.cache
+def figure_class() -> Any:
+    """Matplotlib's class `Figure`; in the project's commands with default settings, since those of a file matplotlibrc
+    of the user could cut pictures, or need LaTeX."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    if errors.is_command:
+        matplotlib.rcdefaults()
+    return Figure

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from ensemble.commands import imports
 from ensemble.report.words import THIN
 
 Paint = Callable[[Any], None]
@@ -70,7 +71,6 @@ def picture(title: str, caption: str, label: str, paint: Paint) -> dict[str, Any
 def draw(name: str, paint: Paint, label: str) -> Markup:
     """The axes that `paint` fills, as SVG with the page's colours and font, unique ids, and a text for screen readers."""
     import matplotlib
-    from matplotlib.figure import Figure
 
     style: Any = {
         "svg.fonttype": "none",
@@ -87,9 +87,9 @@ def draw(name: str, paint: Paint, label: str) -> Markup:
         **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), colour("muted")),
         **dict.fromkeys(("xtick.major.size", "ytick.major.size", "xtick.minor.size", "ytick.minor.size"), 0),
     }
-    stream = io.StringIO()
+    stream, figure_class = io.StringIO(), imports.figure_class()
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(5, 3.6), layout="constrained")
+        figure = figure_class(figsize=(5, 3.6), layout="constrained")
         paint(figure.add_subplot())
         no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)

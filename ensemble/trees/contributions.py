@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.folders import MARK, new_file
 from ensemble.predictions import KEY
@@ -107,12 +108,11 @@ def draw(file: Path, rows: TreeData, summary: Summary, title: str, unit: str) ->
     """Draw a bar for each of the features with the largest contributions, coloured by their direction."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
 
     size, colours = summary.size(), ScalarMappable(Normalize(-1, 1), "coolwarm")
     top = np.argsort(-size, kind="stable")[:NUM_SHOWN][::-1]
     direction = np.where([name in rows.categories for name in rows.features], 0, summary.direction())  # codes have no order
-    figure = Figure(figsize=(7, 6), layout="constrained")
+    figure = imports.figure_class()(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     names = [rows.features[feature] for feature in top]
     bars(axes, names, size[top], f"{title}: contributions to the predictions", color=colours.to_rgba(direction[top]))

@@ -21,6 +21,7 @@ import numpy as np
 import yaml
 
 from ensemble import configuration, folders
+from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.signals import StopSignals
@@ -217,9 +218,7 @@ def _table(ranking: list[EndedTrial]) -> str:
 
 def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, config: TreesConfig) -> None:
     """Draw the score of each trial and the best so far; and, if given, the importance of the settings."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11 if importance else 6.6, 4.5), layout="constrained")
+    figure = imports.figure_class()(figsize=(11 if importance else 6.6, 4.5), layout="constrained")
     left = figure.add_subplot(1, 2 if importance else 1, 1)
     for pruned, face, label in ((False, "#3a6ea5", "trained to its end"), (True, "none", "pruned: best score until then")):
         shown = [trial for trial in ended if trial.pruned == pruned]

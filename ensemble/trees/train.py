@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import configuration, folders
+from ensemble.commands import imports
 from ensemble.data import inputs, out_of_fold
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import Failure, UserError
@@ -467,11 +468,9 @@ def _write_models(
 
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
     """Draw a bar for each of the twenty features with the largest importance, as a share of the total."""
-    from matplotlib.figure import Figure
-
     total = sum(importance.values()) or 1.0
     top = list(importance.items())[:20][::-1]
-    figure = Figure(figsize=(7, 6), layout="constrained")
+    figure = imports.figure_class()(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     shares = [100 * value / total for _, value in top]
     bars(axes, [name for name, _ in top], shares, f"{title}: importance by feature", color="#3a6ea5")

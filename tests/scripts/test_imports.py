@@ -1,7 +1,8 @@
-"""Optional dependencies that commands do not import with LightGBM, XGBoost and pyarrow."""
+"""What commands do not import with LightGBM, XGBoost and pyarrow, and not read with Matplotlib."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,16 @@ def main():
     print(table.to_pandas()["a"].sum())
 errors.run(main)
 """
+PICTURES = """
+import sys
+from ensemble import errors
+from ensemble.report import svg
+from ensemble.trees import train
+def main():
+    print(svg.draw("curve", lambda axes: axes.plot([1, 2]), "a curve"))
+    train.draw_importance({"age": 1.0}, sys.stdout.buffer, "xgboost")
+errors.run(main)
+"""
 
 
 def printed(code: str) -> list[str]:
@@ -48,3 +59,15 @@ def test_a_program_of_the_user_has_the_wrappers() -> None:
 def test_pyarrow_in_a_command_leaves_pandas_out() -> None:
     """Each start would take half a second longer; or a table could not become a DataFrame any more."""
     assert printed(ARROW)[:2] == ["False 3", "3"]
+
+
+def test_a_matplotlibrc_of_the_user_does_not_count(tmp_path: Path) -> None:
+    """A fit would end without its report on a machine that lacks LaTeX, or the pictures would be cut."""
+    pictures = []
+    for name, content in (("none", ""), ("own", "text.usetex: True\nsavefig.bbox: tight\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "matplotlibrc").write_text(content)
+        done = subprocess.run([sys.executable, "-c", PICTURES], capture_output=True, check=False, cwd=tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        pictures.append(done.stdout)
+    assert pictures[0] == pictures[1]

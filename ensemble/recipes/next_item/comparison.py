@@ -21,6 +21,7 @@ import pyarrow.csv
 
 from ensemble import folders, predictions
 from ensemble.arrow import open_table, ranges, read_columns
+from ensemble.commands import imports
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
@@ -320,9 +321,7 @@ def _cell(interval: dict[str, float], form: str) -> str:
 
 def _draw(file: Path, scores: dict[str, Any]) -> None:
     """Draw the NDCG@10 of each member by length of history."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = imports.figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for name, member in scores["members"].items():
         parts = member["by_length"]
