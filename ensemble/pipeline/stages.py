@@ -92,8 +92,11 @@ def status_kept(folder: str) -> Iterator[None]:
         yield
         return
     file, word = Path(folder) / "status", "failed"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    folders.write_text(file, "running\n")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        folders.write_text(file, "running\n")
+    except OSError as error:
+        raise UserError(f"--status {folder}: {file} cannot be written ({error.strerror}): name another folder") from None
     try:
         yield
         word = "done"

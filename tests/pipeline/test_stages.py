@@ -113,6 +113,8 @@ def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: p
     assert (tmp_path / "task/status").read_text() == "failed\n"
     with stages.status_kept(""):
         pass
+    with pytest.raises(UserError, match=r"status cannot be written \(.+\): name another"), stages.status_kept(__file__):
+        pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "people.csv", "task"]
 
 
