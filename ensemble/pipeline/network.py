@@ -75,7 +75,7 @@ def train(
     arguments += ["--resume", "auto"] if resume else []
     ranks_predict = predict_to and config.accelerate_config == "auto"  # in float32, as scripts/predict.py
     if predict_to and ranks_predict:
-        arguments += ["--predict", str(predict_to)]
+        arguments.append(f"--predict={predict_to}")  # one word, also if the folder is named -runs
         discard_predictions(predict_to / f"{folder.name}.{split}.parquet" for split in (*manifest["splits"], OUT_OF_FOLD))
     if seconds:
         ending_s = ENDING_S + ENDING_PER_ROW_S * _num_predicted(manifest, data)

@@ -118,7 +118,7 @@ def test_the_time_of_the_start_counts(
     assert network.train(member, tmp_path, folder, manifest, config, 1, 0.0, False, predictions_folder)
     limited, unlimited = commands
     assert float(limited[limited.index("--deadline") + 1]) == 1e9 + 30 - 1500 * network.ENDING_PER_ROW_S - ending_s
-    assert ("--predict" in limited) == ranks_predict
+    assert (f"--predict={predictions_folder}" in limited) == ranks_predict
     manifest["cross_validation"] = {"scheme": "holdout", "num_folds": 1, "embargo": 0.0, "begins": []}
     monkeypatch.setattr(CrossValidation, "num_predicted", lambda *_: 75)  # the other training rows are not predicted
     assert network.train(member, tmp_path, folder, manifest, config, 1, 30.0, False, predictions_folder)
