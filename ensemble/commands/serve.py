@@ -4,7 +4,7 @@ python scripts/serve.py ensemble=runs/demo/ensemble port=8000
 curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
 """
 
-from ensemble import recipe
+from ensemble import errors, recipe
 from ensemble.predictor.settings import ServeConfig
 
 
@@ -14,3 +14,7 @@ def main() -> None:
     from ensemble.predictor import service
 
     service.serve(settings)
+
+
+if __name__ == "__main__":
+    errors.run(main)

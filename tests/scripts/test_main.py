@@ -25,3 +25,11 @@ def test_a_command_that_does_not_exist_is_refused() -> None:
     done = run("fitt")
     message = "error: there is no command 'fitt': write fit, predict, serve or --help\n"
     assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.parametrize("command", ["fit", "ensemble_predictor", "serve"])
+def test_the_module_of_a_command_runs_it(command: str) -> None:
+    """Where the command is not installed, `python -m ensemble.commands.serve …` would end at once, as if all were well."""
+    words = [sys.executable, "-m", f"ensemble.commands.{command}", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr
