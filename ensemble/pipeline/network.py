@@ -143,7 +143,7 @@ def has_predicted(files: list[Path], data: str, model: str | None, folder: Path)
         config = metadata.get("config")
         if not isinstance(config, dict) or (metadata["fingerprint"], config.get("model")) != (data, model):
             return False
-        if config.get("folder") != os.path.abspath(folder):  # the fit was moved or copied
+        if os.path.realpath(config.get("folder", "")) != os.path.realpath(folder):  # the fit was moved or copied
             return False
     return True
 

@@ -158,7 +158,7 @@ def refuse_other_member(path: Path, name: str, folder: Path | None) -> None:
     folder : of the member that would replace the file; None for a baseline.
     """
     try:
-        metadata = json.loads((pq.read_schema(os.path.abspath(path)).metadata or {})[predictions.KEY])
+        metadata = json.loads((pq.read_schema(path.absolute()).metadata or {})[predictions.KEY])
         now, before = (os.path.realpath(path) if path else "" for path in (folder, metadata["config"].get("folder")))
     except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError):
         return  # there is none, it is damaged, or another program wrote it
@@ -191,7 +191,7 @@ def write_splits(
     path is stored in the files. None for a baseline.
     """
     write_format = recipe.of(manifest).get("outputs", "write")
-    location = {} if folder is None else {"folder": os.path.abspath(folder)}
+    location = {} if folder is None else {"folder": str(folder.absolute())}  # with its ..: before them may be a link
     for split in splits:
         columns = loaded.predict(data, split)
         if loaded.is_main_process:

@@ -54,6 +54,22 @@ def test_a_baseline_that_a_fit_predicted_may_be_predicted_again(prepared: Path, 
     assert file.read_bytes() == predicted_by_fit
 
 
+def test_a_member_is_found_behind_a_link_and_dots(prepared: Path, tmp_path: Path) -> None:
+    """With out=scratch/../runs, where scratch is a link, a fit would look for its members in another folder, and fail after
+    the training."""
+    (tmp_path / "disk/scratch").mkdir(parents=True)
+    (tmp_path / "disk/runs/mine").mkdir(parents=True)
+    (tmp_path / "scratch").symlink_to(tmp_path / "disk/scratch")
+    runs, manifest = tmp_path / "scratch/../runs", folders.read_manifest(prepared)
+    loaded = members.load_baseline("momentum", manifest)
+    ((_, file, _),) = members.write_splits(loaded, "mine", "xgboost", ["test"], prepared, manifest, runs, runs / "mine")
+    folder = predictions.read(file).config["folder"]
+    assert Path(folder).resolve() == tmp_path.resolve() / "disk/runs/mine"
+    members.refuse_other_member(file, "mine", runs / "mine")
+    with pytest.raises(UserError, match="has predictions of"):
+        members.refuse_other_member(file, "mine", tmp_path / "other")
+
+
 def test_a_baseline_has_its_own_name(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder with a link called momentum, the baseline would have the name of the link's target in the ensemble."""
     monkeypatch.chdir(tmp_path)
