@@ -164,6 +164,7 @@ def run(main: Callable[[], None]) -> None:
             raise UserError("this command does not run on Windows itself: run it in WSL, see https://aka.ms/wsl")
         if sys.flags.optimize > 1:
             raise UserError("PYTHONOPTIMIZE=2 or python -OO removes docstrings, which --help and LightGBM need: set it to 1")
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the caller ignores it, the exit code of each process would be 0
         current_folder()
         main()
     except UserError as error:

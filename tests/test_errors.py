@@ -189,6 +189,12 @@ def test_a_file_does_not_take_the_place_of_a_closed_stream() -> None:
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def test_a_caller_may_ignore_the_end_of_its_children() -> None:
+    """A fit would take a network that failed for a trained one: the exit code of each of its processes would be 0."""
+    body = "import subprocess, sys; raise SystemExit(subprocess.call([sys.executable, '-c', 'raise SystemExit(7)']))"
+    assert run(body, "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n")[0] == 7
+
+
 def test_python_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit would end with a traceback of LightGBM after the preparation, and --help would not describe the settings."""
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
