@@ -2,9 +2,10 @@
 settings."""
 
 import functools
+import importlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ensemble import errors
@@ -49,6 +50,13 @@ def pyarrow_alone() -> None:
         import pyarrow
 
         pyarrow.array([])
+
+
+def in_advance(*names: str) -> None:
+    """Import modules that are needed later. An import that fails is repeated there, where its error is explained."""
+    with suppress(Exception):
+        for name in names:
+            importlib.import_module(name)
 
 
 @functools.cache

@@ -16,7 +16,6 @@ that tasks of a cluster have computed (stages.py).
 """
 
 import dataclasses
-import importlib
 import math
 import sys
 import threading
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration, folders, recipe
+from ensemble.commands import imports
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import TooFewRows, UserError, listed
 from ensemble.pipeline import fit_folder, network
@@ -403,7 +403,7 @@ def _later_modules_imported(library: str) -> Iterator[None]:
         yield
         return
     library_module(library)
-    thread = threading.Thread(target=lambda: [importlib.import_module(name) for name in LATER_MODULES])
+    thread = threading.Thread(target=imports.in_advance, args=LATER_MODULES)
     thread.start()
     try:
         yield

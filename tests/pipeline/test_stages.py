@@ -87,6 +87,16 @@ def test_members_of_a_follow_up_are_left_to_the_fit(config: Any, tmp_path: Path,
     assert [path.name for path in (tmp_path / "out/members").iterdir()] == ["lightgbm"]
 
 
+def test_a_module_of_the_report_that_fails_is_no_matter_of_the_training(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a folder for temporary files, a fit would print a traceback of Matplotlib, long before the sentence."""
+    stages.run("prepare", config, "table")
+    monkeypatch.setattr(train, "train", lambda config, resume: {"status": "done"})
+    monkeypatch.setattr(run, "LATER_MODULES", ("ensemble.none",))
+    stages.run("members", config, "table")
+
+
 def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that was warned would look like one that failed, and not be requeued."""
     stages.run("prepare", config, "table")
