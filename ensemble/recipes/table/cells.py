@@ -372,11 +372,15 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
 def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> None:
     """Raise `UserError`, with `advice`, if a column has decimal commas, and all numbers of another are like 1.234 and 987:
     then 1.234 may mean 1234."""
-    forms = {column: cells.form for column, cells in cells_of.items() if cells.kind == "number"}
-    with_comma = [column for column, form in forms.items() if number_forms.DECIMAL_COMMA in form]
-    for column in (column for column, form in forms.items() if with_comma and not form):
-        texts = _texts(table.pieces[column], "number").filter(~pl.Series(table.are_json).gather(table.file_number))
-        number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
+    numbers = {column: cells for column, cells in cells_of.items() if cells.kind == "number"}
+    with_comma = [column for column, cells in numbers.items() if number_forms.DECIMAL_COMMA in cells.form]
+    for column, cells in numbers.items() if with_comma else ():
+        unit, form = number_units.split(cells.form)
+        if form == number_forms.PLAIN and unit not in number_units.TIMES:
+            are_counted = cells.values.is_not_null() & ~pl.Series(table.are_json).gather(table.file_number)
+            texts = number_forms.with_signs(_texts(table.pieces[column], "number").filter(are_counted))
+            texts = number_units.remove(texts, unit or number_units.find(texts, 0))
+            number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
 
 
 def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:

@@ -109,7 +109,10 @@ def choose(
                     f"or as {other}{advice}"
                 )
         if form == PLAIN and "," in marks and not (is_json or decimal):
-            refuse_thousands(column, part, "another file has decimal commas: write the numbers of all files alike")
+            are_read = best[form].is_not_null()
+            refuse_thousands(
+                column, part.filter(are_read), "another file has decimal commas: write the numbers of all files alike"
+            )
         forms.append(form)
     return forms, pl.concat([best[form] for (_, _, best, _), form in zip(files, forms, strict=True)])
 
@@ -156,7 +159,7 @@ def refuse_hidden_thousands(table: Table, column: str, cells: pl.Series, values:
         if is_json or is_usual:
             continue
         has_point = texts.str.contains(".", literal=True)
-        pointed, whole = texts.filter(has_point), texts.filter(~has_point & (numbers != 0))
+        pointed, whole = texts.filter(has_point & numbers.is_not_null()), texts.filter(~has_point & (numbers != 0))
         if len(whole) and pointed.n_unique() >= LEAST_HIDDEN and pointed.str.contains(THOUSANDS).all():
             raise UserError(
                 f"the column '{column}' holds numbers such as '{pointed[0]}' and '{whole[0]}', none with one or two "

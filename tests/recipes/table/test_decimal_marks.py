@@ -142,3 +142,33 @@ def test_thousands_that_are_separated_by_points_are_no_decimals(
     else:
         assert cells.read(table, "x", RULES).kind == "number"
     assert cells.read(table, "x", PrepareConfig(decimal=".")).values[0] == float(texts[0])
+
+
+@pytest.mark.parametrize("texts", [["8.500 €", "12.250 €"], ["8.500", "NA", "12.250"], ["8.500 €", "?", "(12.250 €)"]])
+def test_points_beside_decimal_commas_are_refused_with_a_unit_and_empty_cells_too(tmp_path: Path, texts: list[str]) -> None:
+    """Where another column has decimal commas, 8.500 € would be 8.5, and so would 8.500 if one cell were NA."""
+    rows = (f"{texts[number % len(texts)]};{number},5;{number % 2}\n" for number in range(60))
+    (tmp_path / "a.csv").write_text("x;other;y\n" + "".join(rows))
+    with pytest.raises(UserError, match=r"'x' holds numbers such as '8.500', whose point may be .* 'other' has decimal c"):
+        prepare(tmp_path, tmp_path / "a.csv")
+    assert prepare(tmp_path, tmp_path / "a.csv", decimal=",")["splits"]["train"]["rows"] == 60
+
+
+def test_points_of_new_rows_with_a_unit_beside_decimal_commas_are_refused(tmp_path: Path) -> None:
+    """8.500 € of new rows would be 8.5, although the writer of their other column separates thousands by points."""
+    rows = (f"{900 + number} €;{number}.5;{number % 2}\n" for number in range(60))
+    (tmp_path / "a.csv").write_text("x;other;y\n" + "".join(rows))
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    with pytest.raises(UserError, match=r"'x' holds numbers such as '8.500', whose point may be .* 'other' has decimal c"):
+        new_rows(tmp_path, manifest, "x;other\n8.500 €;1,5\n950 €;2,5\n")
+
+
+def test_a_cell_that_is_no_number_does_not_make_thousands_decimals(tmp_path: Path) -> None:
+    """One cell such as n.a. in a file would turn 1234, which must be asked for, into 1.234."""
+    thousands = "".join(f"1;{number}.{number + 100}\n" for number in range(1, 150))
+    table = read_files(tmp_path, a=f"other;x\n{thousands}1;987\n1;n.a.\n")
+    with pytest.raises(UserError, match=r"'1.101' and '987', none with one or two decimals"):
+        cells.read(table, "x", RULES)
+    table = read_files(tmp_path, a="other;x\n1;1,0\n1;2,5\n", b=f"other;x\n{thousands}1;n.a.\n")
+    with pytest.raises(UserError, match=r"'x' holds numbers such as '1.101', whose point may be decimal or"):
+        cells.read(table, "x", RULES)
