@@ -32,13 +32,16 @@ LIKE_CODES, LIKE_VERSIONS = r"^\d+[eE]\d+$", r"^\d+\.\d{1,2}$"
 MOST_VERSIONS = 256
 """Columns with more different numbers hold no versions."""
 _AMOUNT = r"\d+(?:[.,]\d+)*"
-NEGATIVE = rf"^(?:\((\p{{Sc}}?\s?{_AMOUNT}(?:\s?[%\p{{Sc}}])?)\)|({_AMOUNT})-|−({_AMOUNT}))$"
-"""Negative numbers as accounting, SAP and typesetting write them: (12.5), ($12.5), 12.5- and −12.5."""
+NEGATIVE = (
+    rf"^(?:\((\p{{Sc}}?\s?{_AMOUNT}(?:\s?[%\p{{Sc}}])?)\)|(\p{{Sc}})\s?\(({_AMOUNT})\)|({_AMOUNT})-"
+    rf"|−(\pL{{0,3}}\p{{Sc}}?\s?{_AMOUNT}(?:\s?[^\d\s.,_]\D{{0,19}})?))$"
+)
+"""Negative numbers as accounting, Excel, SAP and typesetting write them: (12.5), ($12.5), $(12.5), 12.5- and −12.5 °C."""
 
 
 def with_signs(cells: pl.Series) -> pl.Series:
     """The cells with a minus sign before the negative numbers of `NEGATIVE`."""
-    return cells.str.replace(NEGATIVE, "-${1}${2}${3}")
+    return cells.str.replace(NEGATIVE, "-${1}${2}${3}${4}${5}")
 
 
 def of_column(table: Table, cells: pl.Series, forms: Sequence[str]) -> str:

@@ -66,9 +66,13 @@ def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], num
         (["($9.50)", "$13.00"], [-9.5, 13.0], "$1234.5"),
         (["(6.7%)", "5%"], [-6.7, 5.0], "1234.5%"),
         (["(1.200,50\u00a0€)", "7 €"], [-1200.5, 7.0], "1.234,5 €"),
+        (["$(9.50)", "$13.00"], [-9.5, 13.0], "$1234.5"),
+        (["$ (1,200.50)", "$ 13.00"], [-1200.5, 13.0], "$1,234.5"),
+        (["−5 °C", "12 °C"], [-5.0, 12.0], "1234.5 °C"),
+        (["−€5.50", "€7"], [-5.5, 7.0], "€1234.5"),
     ],
 )
-def test_parentheses_may_enclose_the_unit(texts: list[str], numbers: list[float], form: str, tmp_path: Path) -> None:
+def test_negative_numbers_may_have_a_unit(texts: list[str], numbers: list[float], form: str, tmp_path: Path) -> None:
     """A column of amounts would be left out as ids."""
     column = cells.read(table_of(tmp_path, texts), "x", RULES)
     assert (column.kind, column.values.to_list(), column.form) == ("number", numbers, form)
