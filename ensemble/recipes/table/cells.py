@@ -33,20 +33,6 @@ which DOS ends a file."""
 LEADING_ZERO = r"^[+-]?0\d+$"
 FEW_CODES = 0.05
 """Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
-LIKE_A_NUMBER = "|".join(
-    [
-        r"^\PL*\d\PL*$",
-        r"^[+-]?(?:\pL{0,3}\p{Sc})? ?\d[\d.,']* ?(?:k|K|M|B|[KMGT]i?B|[a-z]{2,4}|[A-Z]{3})$",
-        r"^(?:\d+ ?[a-z]{1,3} ?){2,3}$",
-        r"^\d{4}[- ]?Q[1-4]$|^Q[1-4][- ]?\d{4}$",
-        r"^\pL{3} \pL{3} [ \d]\d \d\d:\d\d:\d\d ",
-        dates.LOOKS_LIKE_A_DATE,
-        r"\b\d{1,2}[-/ ]\pL{3,9}[-/ ]\d{2}|\b\pL{3,9} \d{1,2},? \d{4}",
-        r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2})$",
-    ]
-)
-"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg, $5M, 3h 8m), or contains a
-date (31-JAN-24, Mon Jan 19 04:44:54 2015), a quarter (2007-Q2) or a part of a date, as Excel shows it (31-Jan, Jan-24)."""
 NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -281,7 +267,7 @@ def _numbers(
 def _like_numbers(column: str, cells: pl.Series, allowed: float, config: PrepareConfig) -> tuple[str, ...]:
     """A message about a column of texts that are probably numbers or dates of an unknown form."""
     known = cells.drop_nulls()
-    is_like = known.str.contains(LIKE_A_NUMBER)
+    is_like = known.str.contains(number_units.LIKE_A_NUMBER)
     if (~is_like).sum() > allowed:
         return ()
     shown = known.filter(is_like)[0]

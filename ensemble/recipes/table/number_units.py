@@ -12,7 +12,7 @@ import re
 import polars as pl
 
 from ensemble.errors import UserError
-from ensemble.recipes.table.dates import sample_of
+from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE, sample_of
 from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, with_signs
 
 TIME = "13:45, in hours"
@@ -44,6 +44,22 @@ DAYS = ("# days", "# day")
 ZERO = r"^0(?:[.,]0*)?$"
 LAST_HOUR = 23
 """The last hour of a day: a greater number before a colon is no time of day."""
+LIKE_A_NUMBER = "|".join(
+    [
+        r"^\PL*\d\PL*$",
+        r"^[+-]?(?:\pL{0,3}\p{Sc})? ?\d[\d.,'’\s]*(?:k|K|M|B|[KMGT]i?B|[a-z]{2,4}|[A-Z]{3}|\s[a-zA-Z])$",
+        r"^\p{Sc}\s*-$",
+        r"^(?:\d+ ?[a-z]{1,3} ?){2,3}$",
+        r"^\d{4}[- ]?[Qq][1-4]$|^[Qq][1-4][-/ ]?\d{4}$|^\d{4}-?W\d\d$",
+        r"^\pL{3} \pL{3} [ \d]\d \d\d:\d\d:\d\d ",
+        LOOKS_LIKE_A_DATE,
+        r"\b\d{1,2}(?:st|nd|rd|th|\.)?[-/ ]\pL{3,9}\.?[-/ ]\d{2}|\b\pL{3,9}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4}",
+        r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2})$",
+    ]
+)
+"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg, 1 500 g, $5M, 3h 8m) or 0
+as Excel writes it ($ -), or contains a date (31-JAN-24, 1. Mai 2024, Jan. 5th, 2024, Mon Jan 19 04:44:54 2015), a quarter or
+week (2007-Q2, 2007-W05) or a part of a date, as Excel shows it (31-Jan, Jan-24)."""
 
 
 def find(cells: pl.Series, allowed: float) -> str:

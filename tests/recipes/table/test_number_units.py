@@ -89,6 +89,13 @@ def test_negative_numbers_may_have_a_unit(texts: list[str], numbers: list[float]
         ["3h 8m", "1h 12m"],
         ["300 MB", "1.2 GB"],
         ["$5M", "3K"],
+        ["1 500 g", "2 kg"],
+        ["$ -", "$7.50"],
+        ["1 200,50 EUR", "900 EUR"],
+        ["2007-W05", "2008-W52"],
+        ["2007q2", "2008q1"],
+        ["1. Mai 2024", "12. März 2024"],
+        ["Jan. 5, 2024", "Feb. 17th, 2024"],
     ],
 )
 def test_other_numbers_and_dates_are_texts_with_a_message(texts: list[str], tmp_path: Path) -> None:
