@@ -94,6 +94,7 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
         counted = " (the texts of missing=[…] count as empty)" if column.marks else ""
         raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
     is_text = values.dtype == pl.String
+    is_like_numbers = len(column.notes) > bool(column.marks)  # beside the message about marks of missing values
     is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
     if not kind:
         few = MAX_CLASSES if is_text else MAX_WHOLE_CLASSES
@@ -105,6 +106,11 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
             raise UserError(
                 f"target={name} has {len(different):,} different texts in {len(known):,} rows, too many for classes: name "
                 f"another column, or add task=multiclass{column_notes}"
+            )
+        elif is_text and MAX_WHOLE_CLASSES < len(different) <= MAX_CLASSES and is_like_numbers:
+            raise UserError(
+                f"target={name} has {len(different):,} different texts, most of which are probably numbers or dates: "
+                f"correct them, or add task=multiclass if they are classes{column_notes}"
             )
         elif (is_text or is_whole) and len(different) <= few:
             kind = "multiclass"

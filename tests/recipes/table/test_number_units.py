@@ -249,6 +249,27 @@ def test_many_numbers_with_a_unit_are_no_classes(tmp_path: Path, texts: list[str
     assert prepare(tmp_path, tmp_path / "a.csv", target="y", metric=metric)["task"]["kind"] == task
 
 
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        ([f"${number},000" for number in range(10, 60)], "such as '10,000', written as 1,234.5 or as 1.234,5"),
+        ([f"{number}’000" for number in range(10, 60)], "is read as text, such as '10’000': if they are numbers or dates"),
+        ([*map(str, range(18, 67)), "unknown"], "since 12 of 600 cells are not numbers: 'unknown'"),
+    ],
+)
+def test_many_texts_that_look_like_numbers_are_no_classes(tmp_path: Path, texts: list[str], why: str) -> None:
+    """A model of 50 classes would be fitted to prices, or to ages of which 2 % are unknown."""
+    pl.DataFrame({"x": range(600), "y": texts * 12}).write_csv(tmp_path / "a.csv")
+    with pytest.raises(
+        UserError, match=f"50 different texts, most of which are probably numbers .* task=multiclass .*{why}"
+    ):
+        prepare(tmp_path, tmp_path / "a.csv")
+    assert len(prepare(tmp_path, tmp_path / "a.csv", task="multiclass")["target"]["names"]) == 50
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text().replace("unknown", "NA"))
+    if "unknown" in texts:
+        assert prepare(tmp_path, tmp_path / "a.csv", missing=("NA",), overwrite=True)["task"]["kind"] == "regression"
+
+
 def test_classes_that_rarely_repeat_are_refused(tmp_path: Path) -> None:
     """Numbers of an unknown form would be as many classes as rows."""
     texts = [f"{number} 373" for number in range(10, 100)]
