@@ -394,13 +394,13 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
     if (numbers != np.floor(numbers)).any():
         return dataclasses.replace(cells, notes=(*cells.notes, *dates.month_note(cells.column, numbers)))
     least, most = (int(day.strftime(DIGITS_OF_A_DAY)) for day in (first, last))
-    if not known.is_between(least, most).all():
-        return dataclasses.replace(cells, notes=(*cells.notes, *dates.year_last_note(cells.column, known)))
-    values = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
-    if values.null_count() > cells.values.null_count():
-        return cells
-    note = f"the column '{cells.column}' is read as dates that are written as {dates.example(DIGITS_OF_A_DAY)}"
-    return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=(*cells.notes, note))
+    if known.is_between(least, most).all():
+        values = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
+        if values.null_count() == cells.values.null_count():
+            note = f"the column '{cells.column}' is read as dates that are written as {dates.example(DIGITS_OF_A_DAY)}"
+            return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=(*cells.notes, note))
+    notes = dates.year_last_note(cells.column, known) or dates.odd_days_note(cells.column, known)
+    return dataclasses.replace(cells, notes=(*cells.notes, *notes))
 
 
 def exact_texts(table: Table, cells: Cells) -> Cells:

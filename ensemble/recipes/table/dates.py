@@ -50,7 +50,8 @@ SAMPLE = 1000
 MOST_SHOWN = 3
 """Maximum number of cells, or of file names, in a message."""
 FEW_DATES = 3
-"""Minimum number of different numbers for `year_last_note` and `month_note`: fewer may all look like dates by chance."""
+"""Minimum number of different numbers for `year_last_note`, `odd_days_note` and `month_note`: fewer may all look like dates
+by chance."""
 OFFSET = "%z"
 """Part of the form of times with a UTC offset. The form of times of Parquet with a time zone is this part alone."""
 SEPARATOR = "|"
@@ -180,6 +181,22 @@ def year_last_note(column: str, numbers: pl.Series) -> tuple[str, ...]:
         return ()
     fix = fitting[0][0] if len(fitting) == 1 else "year-month-day"
     return (f"the column '{column}' is read as numbers, but {texts[0]} looks like a date: if it is one, write it as {fix}",)
+
+
+def odd_days_note(column: str, numbers: pl.Series) -> tuple[str, ...]:
+    """A message about whole numbers such as 20240131 of which all but a few different ones, such as 99991231, are dates."""
+    if not numbers.is_between(1900_01_01, 2100_12_31).any():
+        return ()
+    different = numbers.unique().sort()
+    texts = different.cast(pl.Int64, strict=False).cast(pl.String)
+    days = _days_of_digits(texts).dt.year().is_between(1900, 2100).fill_null(False)
+    odd = [f"{number:.0f}" for number in different.filter(~days)]
+    if days.sum() < FEW_DATES or not 0 < len(odd) <= MOST_SHOWN:
+        return ()
+    return (
+        f"the column '{column}' is read as numbers, but {different.filter(days)[0]:.0f} looks like a date, unlike "
+        f"{', '.join(odd)}: add missing=[{','.join(odd)}] if that means an empty cell",
+    )
 
 
 def month_note(column: str, numbers: np.ndarray) -> tuple[str, ...]:

@@ -47,3 +47,14 @@ def test_a_mark_with_a_utc_offset_is_converted_to_utc() -> None:
     marks = ("1900-01-01T00:00:00+01:00", "0001-01-01T00:00:00+01:00")
     known, counts = missing.in_values(values, marks)
     assert (known.is_null().to_list(), counts) == ([True, False], {marks[0]: 1})
+
+
+def test_a_placeholder_among_days_of_eight_digits_is_named(tmp_path: Path) -> None:
+    """Because of 99991231, which SAP writes for no end, 20231231 and 20240101 would be 8,870 apart, without a message."""
+    days = pl.date_range(pl.date(2023, 12, 1), pl.date(2024, 3, 31), eager=True).dt.strftime("%Y%m%d").to_list()
+    ends = [day if row % 3 else "99991231" for row, day in enumerate(days)]
+    pl.DataFrame({"end": ends, "x": range(len(ends)), "y": [0, 1] * (len(ends) // 2)}).write_csv(tmp_path / "a.csv")
+    notes = prepare(tmp_path, tmp_path / "a.csv")["notes"]
+    assert "20231202 looks like a date, unlike 99991231: add missing=[99991231] if that means an empty cell" in notes[-1]
+    manifest = prepare(tmp_path, tmp_path / "a.csv", missing=("99991231",), overwrite=True)
+    assert manifest["features"][0]["form"] == "%Y%m%d"
