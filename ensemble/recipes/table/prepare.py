@@ -198,6 +198,9 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
             raise UserError(f"{key}={name} is the target too: name another column")
+        if key == "categorical" and name in (config.time, config.weight):
+            role = "time" if name == config.time else "weight"
+            raise UserError(f"categorical={name} is the {role} too, which has no categories: leave it out of categorical")
         used[name] = key
     if not table.height:
         raise UserError(f"there are no rows in {', '.join(config.source)}: check how it was made")

@@ -126,3 +126,13 @@ def test_numbers_of_eight_digits_are_dates(frame: pd.DataFrame, tmp_path: Path) 
     expected = days.day_of_week.to_numpy() + 1
     (weekday,) = (feature["name"] for feature in manifest["features"] if feature.get("part") == "weekday")
     assert np.array_equal(forecast(tmp_path / "new")[weekday], expected)
+
+
+@pytest.mark.parametrize("role", ["time", "weight"])
+def test_the_time_and_the_weight_are_no_categories(role: str, tmp_path: Path) -> None:
+    """The error would ask to write the dates 2024-01-31 as 2024-01-31, or each weight as a number."""
+    days = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 3, 31), eager=True)
+    pl.DataFrame({"d": days, "w": range(91), "x": range(91), "y": [0, 1] * 45 + [0]}).write_csv(tmp_path / "a.csv")
+    column = {"time": "d", "weight": "w"}[role]
+    with pytest.raises(UserError, match=f"categorical={column} is the {role} too, which has no categories: leave it out of"):
+        prepare(tmp_path, tmp_path / "a.csv", **{role: column, "id": column, "categorical": (column,)})
