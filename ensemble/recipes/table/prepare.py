@@ -193,7 +193,7 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
         if name not in table.columns:
             near = [other for other in table.columns if other.lower() == name.lower()]
             near = near or difflib.get_close_matches(name, table.columns, n=1)
-            fix = f"did you mean '{near[0]}'?" if near else f"it has {listed(table.columns, 30)}"
+            fix = f"did you mean {near[0]!r}?" if near else f"it has {listed(table.columns, 30)}"
             fix = f"write a list as {key}=[{name}]" if key in lists and set(name.split(",")) <= set(table.columns) else fix
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):

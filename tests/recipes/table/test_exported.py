@@ -243,3 +243,10 @@ def test_codes_that_are_read_as_numbers_get_a_message(texts: list[str], message:
     assert len([note for note in notes if f"{message}: add it to categorical=[…] if these are codes" in note]) == bool(
         message
     )
+
+
+def test_a_name_that_looks_like_the_one_that_was_given_is_shown_with_its_odd_characters(tmp_path: Path) -> None:
+    """The error would ask whether `total y` is meant by `total y`, where the file has a no-break space."""
+    pl.DataFrame({"x": range(60), "total\u00a0y": [0, 1] * 30}).write_csv(tmp_path / "a.csv")
+    with pytest.raises(UserError, match=r"target=total y: the table has no such column; did you mean 'total\\xa0y'\?"):
+        prepare(tmp_path, tmp_path / "a.csv", target="total y")
