@@ -10,6 +10,7 @@ in a folder named `KEY=VALUE`, as Spark and Hive write it, have a column KEY wit
 
 import csv
 import itertools
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ GIVE_ALL_NAMES = (
     "give each field a name, also the field of row names or numbers that R writes first; if each line ends with a "
     "delimiter, end the header with one too"
 )
+NO_BLANKS = "remove the blanks before quotes, since a field with quotes begins with one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +229,7 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         text = first_malformed.octets.decode(errors="replace")
         num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
         advice = GIVE_ALL_NAMES if num_fields == len(fields) + 1 else GIVE_NAMES
+        advice = NO_BLANKS if re.search(rf'{re.escape(file.layout.delimiter)} +"', text) else advice
         names = f"{'names' if len(fields) > 1 else 'name'} ({listed(fields.values())})"
         raise UserError(
             f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
@@ -278,7 +281,8 @@ def _column_names(path: Path, names: list[str]) -> list[str]:
     for name, count in Counter(names).items():
         if count > 1:
             what = f"two columns '{name}'" if name else "two columns without a name"
-            raise UserError(f"{path} has {what}: give each its own name")
+            fix = "" if name else ", and delete empty columns and lines above the names"
+            raise UserError(f"{path} has {what}: give each its own name{fix}")
     for name in names:
         if "\0" in name:
             raise UserError(

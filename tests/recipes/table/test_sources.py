@@ -196,6 +196,20 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
         sources.read([tmp_path / "a.csv"], Census())
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('x,z,y\n1, "a, b", 2\n2, "c, d", 3\n', r"line 2 is '1, \"a, b\", 2': remove the blanks before quotes"),
+        ("Sales of 2024,,\nx,z,y\n1,2,3\n", r"two columns without a name: give .* delete empty columns and lines above the"),
+    ],
+)
+def test_the_advice_names_what_is_wrong(tmp_path: Path, content: str, sentence: str) -> None:
+    """The user would look for the row names of R, or give names to columns that do not exist."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        sources.read([tmp_path / "a.csv"], Census())
+
+
 def test_json_lines_without_a_key_are_refused(tmp_path: Path) -> None:
     """The user would get a traceback of polars."""
     (tmp_path / "a.jsonl").write_text("{}\n{}\n")
