@@ -82,10 +82,10 @@ def row_number_notes(cells_of: dict[str, cells.Cells], features: list[dict[str, 
 
 def numbers_rows(name: str, column: cells.Cells) -> bool:
     """Whether a column numbers the rows in any order, as does an index that pandas or R has written. In a first column
-    without a name, numbers may be missing, as in the index of a filtered frame."""
+    without a name, which pandas calls `Unnamed: 0`, numbers may be missing, as in the index of a filtered frame."""
     if column.kind != "number" or column.values.null_count():
         return False
-    numbers, may_have_gaps = column.values.to_numpy(), name == "column 1"
+    numbers, may_have_gaps = column.values.to_numpy(), name in ("column 1", "Unnamed: 0")
     if not (may_have_gaps or np.ptp(numbers) == len(numbers) - 1):  # checked first, since sorting takes longer
         return False
     steps = np.diff(np.sort(numbers))

@@ -140,7 +140,12 @@ def test_times_without_the_zone_of_training_get_a_message(tmp_path: Path, zone: 
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"), [("Id", range(NUM_ROWS)), ("Id", range(NUM_ROWS, 0, -1)), ("", range(0, -3 * NUM_ROWS, -3))]
+    ("name", "numbers"),
+    [
+        ("Id", range(NUM_ROWS)),
+        ("Id", range(NUM_ROWS, 0, -1)),
+        *((name, range(0, -3 * NUM_ROWS, -3)) for name in ("", "Unnamed: 0")),
+    ],
 )
 def test_a_column_of_row_numbers_gets_a_message(name: str, numbers: range, tmp_path: Path) -> None:
     """If rows were sorted by their class before they were numbered, the score would be perfect, and useless for new rows."""
