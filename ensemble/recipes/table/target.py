@@ -17,6 +17,8 @@ MAX_WHOLE_CLASSES = 10
 """With more different whole numbers, a target is inferred to be a regression."""
 MAX_CLASSES = 100
 MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
+RANGE = r"\d ?[-–] ?\d"
+"""Matches a class that is a range of numbers, such as 25-29."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,7 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
         raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
     is_text = values.dtype == pl.String
     is_like_numbers = len(column.notes) > bool(column.marks)  # beside the message about marks of missing values
+    is_like_numbers &= not is_text or known.str.contains(RANGE).sum() < len(known) / 2
     is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
     if not kind:
         few = MAX_CLASSES if is_text else MAX_WHOLE_CLASSES

@@ -274,6 +274,13 @@ def test_many_texts_that_look_like_numbers_are_no_classes(tmp_path: Path, texts:
         assert prepare(tmp_path, tmp_path / "a.csv", missing=("NA",), overwrite=True)["task"]["kind"] == "regression"
 
 
+def test_many_ranges_of_numbers_are_classes(tmp_path: Path) -> None:
+    """A table whose target is the group of age would be refused."""
+    texts = [*(f"{age}-{age + 4}" for age in range(15, 85, 5)), "85+"]
+    pl.DataFrame({"x": range(600), "y": texts * 40}).write_csv(tmp_path / "a.csv")
+    assert prepare(tmp_path, tmp_path / "a.csv")["target"]["names"] == sorted(texts)
+
+
 def test_classes_that_rarely_repeat_are_refused(tmp_path: Path) -> None:
     """Numbers of an unknown form would be as many classes as rows."""
     texts = [f"{number} 373" for number in range(10, 100)]
