@@ -288,16 +288,18 @@ def _form(key: str, kind: Any, value: Any) -> str:
     return f"a list, as in '{key}=[{','.join(words_of_value) or '…'}]'"
 
 
-def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
-    """The config from the result of `to_dict`; `UserError` if `content` does not fit the class, such as that of another
-    version."""
+def from_dict(
+    schema: type[Config], content: dict[str, Any], problem: str = "the saved settings do not fit this version"
+) -> Config:
+    """The config from the result of `to_dict`; `UserError` with the `problem` if `content` does not fit the class, such as
+    that of another version."""
     from omegaconf import OmegaConf, errors
 
     defaults = _unlock(OmegaConf.structured(schema))
     try:
         return OmegaConf.to_object(OmegaConf.merge(defaults, literal(content)))  # type: ignore[return-value]
     except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
-        raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{problem}: {str(error).splitlines()[0]}") from None
 
 
 def literal(value: Any) -> Any:

@@ -22,7 +22,7 @@ from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import PREEMPTED, Failure, UserError, how_ended
 from ensemble.neural.elastic import status_stamp
 from ensemble.neural.settings import config_class
-from ensemble.pipeline.plan import PlannedMember, Preempted
+from ensemble.pipeline.plan import PlannedMember, Preempted, words_of
 from ensemble.predictor.new_data import without_launcher
 from ensemble.signals import end_with_parent
 
@@ -114,8 +114,7 @@ def _return_freed_memory() -> None:
 def training_arguments(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
     """The arguments of scripts/train.py for a member."""
     settings = {"seed": member.seed(config), **member.settings, "data": data, "out": folder}
-    words = [f"{name}={value}" for name, value in settings.items()]
-    return ["--recipe", manifest["recipe"], *configuration.literal(words)]
+    return ["--recipe", manifest["recipe"], *words_of(settings)]
 
 
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:

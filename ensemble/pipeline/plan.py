@@ -14,12 +14,14 @@ import dataclasses
 import importlib.util
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ensemble import configuration, recipe
 from ensemble.errors import UserError
+from ensemble.neural.settings import config_class
 from ensemble.trees.settings import TreesConfig
 
+Kind = Literal["trees", "neural"]
 PREPARED = "prepared"
 """The folder of the prepared data of a fit."""
 
@@ -33,7 +35,7 @@ class PlannedMember:
     """A member to be trained."""
 
     name: str
-    kind: Literal["trees", "neural"]
+    kind: Kind
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Settings of scripts/train_trees.py for trees, or of scripts/train.py for a network."""
     share: float = 1.0
@@ -79,21 +81,62 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     data_recipe = recipe.of(manifest)
     if recipe_plan := data_recipe.get("plan", "plan"):
         planned: list[PlannedMember] = recipe_plan(manifest, num_threads)
-        known = set(configuration.field_names(TreesConfig))
-        for member in planned:
-            if "/" in member.name:
-                raise UserError(f"the member {member.name} in plan.py cannot be a file name: leave the '/' out")
-            if member.kind == "trees" and (unknown := sorted(member.settings.keys() - known)):
-                raise UserError(
-                    f"plan(…) of the recipe {data_recipe.name} gives the tree member {member.name} the setting {unknown[0]}"
-                    ", which scripts/train_trees.py does not have: see its --help"
-                )
+        _check(planned, manifest)
     else:
         planned = trees("xgboost", "lightgbm", refit=True) if manifest.get("features") and "task" in manifest else []
         if data_recipe.get("training", "make"):
             planned.append(PlannedMember(name="network", kind="neural", share=4, least_seconds=20))
     has_catboost = importlib.util.find_spec("catboost") is not None  # the only library that need not be installed
     return [member for member in planned if has_catboost or member.settings.get("library") != "catboost"]
+
+
+def _check(planned: list[PlannedMember], manifest: dict[str, Any]) -> None:
+    """Raise `UserError` for a member that could not be trained or combined: so a mistake in plan.py is found before the
+    first training."""
+    from ensemble.predictor import members
+    from ensemble.predictor.forecast import check_name
+
+    known, names = set(configuration.field_names(TreesConfig)), [*members.baselines(manifest)]
+    for member in planned:
+        name, settings, gives = member.name, member.settings, f"plan(…) of the recipe {manifest['recipe']} gives"
+        if not isinstance(name, str) or "/" in name or name in ("", ".", ".."):
+            fix = "leave the '/' out" if "/" in str(name) else "give a name"
+            raise UserError(f"the member {name if name else repr(name)} in plan.py cannot be a file name: {fix}")
+        check_name(name, manifest)
+        if name in names:
+            raise UserError(f"{gives} two members, or a member and a baseline, the name {name}: give each its own")
+        names.append(name)
+        if member.kind not in get_args(Kind):
+            raise UserError(
+                f"{gives} the member {name} kind={member.kind!r}: choose {' or '.join(map(repr, get_args(Kind)))}"
+            )
+        if member.kind == "trees":
+            if unknown := sorted(settings.keys() - known):
+                raise UserError(
+                    f"{gives} the tree member {name} the setting {unknown[0]}, which scripts/train_trees.py does not have: "
+                    "see its --help"
+                )
+            paths = {"data": PREPARED, "out": name}
+            configuration.from_dict(TreesConfig, {**settings, **paths}, f"{gives} the tree member {name} a wrong setting")
+        elif member.data == PREPARED:
+            try:
+                configuration.load(
+                    config_class(manifest["recipe"]), None, words_of({**settings, "data": PREPARED, "out": name})
+                )
+            except UserError as error:
+                problem = str(error).removeprefix("the command line: ")
+                raise UserError(f"{gives} the network {name} a wrong setting: {problem}") from None
+
+
+def words_of(settings: dict[str, Any]) -> list[str]:
+    """The arguments of scripts/train.py for settings of a network."""
+    words = (f"{name}={'null' if value is None else _in_brackets(value)}" for name, value in settings.items())
+    return list(configuration.literal(list(words)))
+
+
+def _in_brackets(value: Any) -> Any:
+    """A list as one argument without blanks, such as [a,b]; other values unchanged."""
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list | tuple) else value
 
 
 def trees(*libraries: str, data: str = PREPARED, **settings: Any) -> list[PlannedMember]:
@@ -109,5 +152,4 @@ def preset(recipe_folder: Path, name: str) -> dict[str, Any]:
     training, such as recipe.width."""
     content = configuration.read_yaml(recipe_folder / "presets" / f"{name}.yaml")
     content |= {f"recipe.{setting}": value for setting, value in (content.pop("recipe", None) or {}).items()}
-    # On the command line a list is one argument without blanks, such as [a,b]
-    return {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in content.items()}
+    return {key: _in_brackets(value) for key, value in content.items()}

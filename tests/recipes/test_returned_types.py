@@ -7,6 +7,7 @@ import pytest
 from guide import NAME, write_files
 from scripts_run import forked
 
+from ensemble import configuration
 from ensemble.errors import UserError
 from ensemble.neural.settings import config_class
 from ensemble.pipeline import plan
@@ -102,6 +103,60 @@ def test_a_name_with_a_slash_is_refused(
     manifest = {"recipe": named(package).name}
     with pytest.raises(UserError, match=sentence):
         members.baselines(manifest) if module == "baselines" else plan.plan(manifest, 1)
+
+
+CONFIG = """
+import dataclasses
+
+
+@dataclasses.dataclass
+class RecipeConfig:
+    width: int | None = 3
+    names: tuple[str, ...] = ()
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        ("[PlannedMember(name='net', kind='network')]", "gives the member net kind='network': choose 'trees' or 'neural'"),
+        (
+            "trees('lightgbm') + trees('lightgbm', num_rounds=5)",
+            "two members, or a member and a baseline, the name lightgbm",
+        ),
+        ("[PlannedMember(name='bill', kind='trees')]", "two members, or a member and a baseline, the name bill: give each"),
+        ("[PlannedMember(name='ensemble', kind='trees')]", "name=ensemble is a name that the ensemble uses itself"),
+        ("[PlannedMember(name='', kind='trees')]", "the member '' in plan.py cannot be a file name: give a name"),
+        ("[PlannedMember(name='..', kind='trees')]", r"the member \.\. in plan.py cannot be a file name: give a name"),
+        ("[PlannedMember(name=3, kind='trees')]", "the member 3 in plan.py cannot be a file name: give a name"),
+        ("trees('lightgbm', num_rounds='many')", "the tree member lightgbm a wrong setting: Value 'many' of type 'str'"),
+        ("trees('lightgmb')", "the tree member lightgmb a wrong setting: Invalid value 'lightgmb', expected one of"),
+        ("[net(epochs=3)]", "the network net a wrong setting: there is no setting 'epochs'; did you mean 'max_epochs'"),
+        ("[net(max_epochs='many')]", "the network net a wrong setting: max_epochs=many does not fit: write a number"),
+        ("[net(recipe={'widht': 3})]", "the network net a wrong setting: there is no setting 'recipe.widht'; did you mean"),
+    ],
+)
+def test_a_planned_member_that_cannot_be_trained_is_refused_before_the_first_training(
+    result: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network could be replaced by trees, or be missing in the ensemble, and other mistakes would end a fit at its end."""
+    source = (
+        "from ensemble.pipeline.plan import PlannedMember, trees\n\n\ndef net(**settings):\n"
+        "    return PlannedMember(name='net', kind='neural', settings=settings)\n\n\n"
+        f"def plan(manifest, num_threads):\n    return {result}\n"
+    )
+    kinds = "def kinds(manifest):\n    return {'bill': 'baseline'}\n"
+    package = package_of(tmp_path, monkeypatch, settings=CONFIG, plan=source, baselines=kinds)
+    with pytest.raises(UserError, match=sentence):
+        plan.plan({"recipe": named(package).name}, 1)
+
+
+def test_settings_of_a_planned_network_may_be_lists_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training would get the texts None and ('a', 'b')."""
+    package = package_of(tmp_path, monkeypatch, settings=CONFIG)
+    settings = {"data": "prepared", "out": "new", "recipe.width": None, "recipe.names": ("a", "b"), "trackers": []}
+    config = configuration.load(config_class(named(package).name), None, plan.words_of(settings))
+    assert (config.recipe.width, config.recipe.names, config.trackers) == (None, ("a", "b"), ())
 
 
 def test_a_plan_without_a_result_ends_a_fit(tmp_path: Path) -> None:
