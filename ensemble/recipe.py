@@ -178,11 +178,13 @@ class Recipe:
     name: str
     package: str
 
+    def has(self, name: str) -> bool:
+        """Whether the recipe has one of the modules in the docstring of this file, which is not imported."""
+        return importlib.util.find_spec(f"{self.package}.{name}") is not None
+
     def module(self, name: str) -> ModuleType | None:
-        """One of the modules in the docstring of this file; None if the recipe does not have it."""
-        if importlib.util.find_spec(f"{self.package}.{name}") is None:
-            return None
-        return importlib.import_module(f"{self.package}.{name}")
+        """One of the modules; None if the recipe does not have it."""
+        return importlib.import_module(f"{self.package}.{name}") if self.has(name) else None
 
     def get(self, module: str, attribute: str) -> Any:
         """An attribute of one of the recipe's modules; None if the module or attribute does not exist."""

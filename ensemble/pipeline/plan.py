@@ -84,7 +84,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         _check(planned, manifest)
     else:
         planned = trees("xgboost", "lightgbm", refit=True) if manifest.get("features") and "task" in manifest else []
-        if data_recipe.get("training", "make"):
+        if data_recipe.has("training") and data_recipe.get("settings", "RecipeConfig"):  # without importing PyTorch
             planned.append(PlannedMember(name="network", kind="neural", share=4, least_seconds=20))
     has_catboost = importlib.util.find_spec("catboost") is not None  # the only library that need not be installed
     return [member for member in planned if has_catboost or member.settings.get("library") != "catboost"]

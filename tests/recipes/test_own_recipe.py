@@ -297,3 +297,14 @@ def test_a_plan_with_an_unknown_setting_is_refused_before_a_training(tmp_path: P
     )
     assert sentence in done.stderr.splitlines()[-1]
     assert not (tmp_path / "new").exists()
+
+
+def test_a_fit_without_the_network_does_not_import_it(tmp_path: Path) -> None:
+    """PyTorch would be in the process that trains the trees: with its memory, and an OpenMP runtime of its own."""
+    write_files(tmp_path)
+    file = tmp_path / "my_company/churn/training.py"
+    file.write_text("open('imported', 'w').close()\n" + file.read_text())
+    words = ("out=new", "num_customers=200", "members=[lightgbm]", "time_limit=0", "threads=1", "num_draws=5")
+    done = forked("fit", "--recipe", NAME, *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "imported").exists()
