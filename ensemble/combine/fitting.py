@@ -261,18 +261,40 @@ def _compare(
 
 def _combiners(kind: str, combiner: str, is_free: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
     """The combiners to score, and those of them that may be chosen, the default first; `UserError` for an unknown one."""
-    names = _names("combiner", combiner)
-    for name in names if combiner != AUTO else ():
-        if name not in COMBINERS[kind]:
-            raise UserError(
-                f"there is no combiner '{name}' for {kind} targets: choose one of {AUTO}, {', '.join(COMBINERS[kind])}"
-            )
+    names = combiner_names(kind, combiner)
     if num_distinct == 1:  # with one member there is nothing to compare
         return [EQUAL], [EQUAL]
     every = list(COMBINERS[kind])
     if combiner == AUTO:
         return every, every if is_free else [name for name in every if name in SAFE]
     return every if compare else list(dict.fromkeys((EQUAL, "best_member", *names))), names
+
+
+def combiner_names(kind: str, combiner: str) -> list[str]:
+    """The names in the setting `combiner`; `UserError` for one that the kind of task does not have."""
+    names = _names("combiner", combiner)
+    for name in names if combiner != AUTO else ():
+        if name not in COMBINERS[kind]:
+            raise UserError(
+                f"there is no combiner '{name}' for {kind} targets: choose one of {AUTO}, {', '.join(COMBINERS[kind])}"
+            )
+    return names
+
+
+def calibrator_names(kind: str, calibration: str) -> list[str]:
+    """The names in the setting `calibration`; `UserError` for one that the kind of task does not have."""
+    if not CALIBRATORS[kind] and calibration != AUTO:
+        predicted = "values" if kind == "regression" else "scores"
+        raise UserError(
+            f"calibration={calibration} is for probabilities, and these members give {predicted}: set calibration={AUTO}"
+        )
+    names = _names("calibration", calibration)
+    for name in names if calibration != AUTO else ():
+        if name not in (NONE, *CALIBRATORS[kind]):
+            raise UserError(
+                f"there is no calibration '{name}': choose one of {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}"
+            )
+    return names
 
 
 def _names(setting: str, value: str) -> list[str]:
@@ -384,19 +406,9 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
 
     Raises `UserError` for a calibrator that is unknown, does not fit the kind, or needs more rows.
     """
+    names = calibrator_names(kind, calibration)
     if not CALIBRATORS[kind]:
-        if calibration != AUTO:
-            predicted = "values" if kind == "regression" else "scores"
-            raise UserError(
-                f"calibration={calibration} is for probabilities, and these members give {predicted}: set calibration={AUTO}"
-            )
         return [""]
-    names = _names("calibration", calibration)
-    for name in names if calibration != AUTO else ():
-        if name not in (NONE, *CALIBRATORS[kind]):
-            raise UserError(
-                f"there is no calibration '{name}': choose one of {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}"
-            )
     if calibration == NONE:
         return [NONE]
     if "isotonic" in names and not is_large:

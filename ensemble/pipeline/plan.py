@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 from ensemble import configuration, recipe
 from ensemble.errors import UserError
 from ensemble.neural.settings import config_class
+from ensemble.task import task_of
 from ensemble.trees.settings import TreesConfig
 
 Kind = Literal["trees", "neural"]
@@ -126,6 +127,26 @@ def _check(planned: list[PlannedMember], manifest: dict[str, Any]) -> None:
             except UserError as error:
                 problem = str(error).removeprefix("the command line: ")
                 raise UserError(f"{gives} the network {name} a wrong setting: {problem}") from None
+
+
+def combining(manifest: dict[str, Any]) -> dict[str, str]:
+    """The settings by which the members are combined, from the recipe of the data; `UserError` for impossible ones."""
+    from ensemble.combine import fitting
+
+    function, name = recipe.of(manifest).get("plan", "combining"), manifest["recipe"]
+    methods: dict[str, str] = function(manifest) if function else {}
+    checks = {"combiner": fitting.combiner_names, "calibration": fitting.calibrator_names}
+    for setting, value in methods.items():
+        if setting not in checks or not isinstance(value, str):
+            raise UserError(
+                f"combining(…) of the recipe {name} returns {setting}: {value!r}: return {' and '.join(checks)}, each as a "
+                "text, such as 'simplex' or 'simplex,ridge'"
+            )
+        try:
+            checks[setting](task_of(manifest).kind, value)
+        except UserError as error:
+            raise UserError(f"combining(…) of the recipe {name}: {error}") from None
+    return methods
 
 
 def words_of(settings: dict[str, Any]) -> list[str]:

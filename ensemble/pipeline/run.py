@@ -31,7 +31,7 @@ from ensemble.errors import TooFewRows, UserError, listed
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.fit_folder import ENSEMBLE, PREDICTIONS, RANKINGS, REPORT
-from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, plan
+from ensemble.pipeline.plan import PREPARED, FollowUp, PlannedMember, Preempted, combining, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.signals import StopSignals
 
@@ -272,6 +272,7 @@ def prepare(config: Any, name: str, resume: bool, lock: ExitStack) -> dict[str, 
 
         def check(manifest: dict[str, Any]) -> None:
             members = chosen_members(manifest, config, num_threads)
+            combining(manifest)
             if not earlier:
                 fit_folder.refuse_foreign(out, members)
 
@@ -419,8 +420,7 @@ def finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[
     data, predictions, ensemble = out / run.data, out / PREDICTIONS, out / ENSEMBLE
     names = tuple(_predict(run, manifest, data, predictions))
     run.print("combining")
-    combining = recipe.of(manifest).get("plan", "combining")
-    methods = combining(manifest) if combining else {}
+    methods: Any = combining(manifest)
     scores = fit_ensemble(predictions, data, ensemble, names, overwrite=True, compare=False, **run.bootstrap, **methods)
     board = _leaderboard(run, {**scores, **(_compared(run, data, predictions, ensemble, names) if second else {})})
     from ensemble.report import page

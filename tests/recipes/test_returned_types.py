@@ -1,5 +1,6 @@
 """What the functions of a user's recipe return."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,25 @@ def test_a_planned_member_that_cannot_be_trained_is_refused_before_the_first_tra
     package = package_of(tmp_path, monkeypatch, settings=CONFIG, plan=source, baselines=kinds)
     with pytest.raises(UserError, match=sentence):
         plan.plan({"recipe": named(package).name}, 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        ("{'combine': 'simplex'}", "returns combine: 'simplex': return combiner and calibration, each as a text, such as"),
+        ("{'combiner': ['simplex', 'ridge']}", r"returns combiner: \['simplex', 'ridge'\]: return combiner and calibration"),
+        ("{'combiner': 'simplex,rigde'}", "there is no combiner 'rigde' for regression targets: choose one of auto, equal"),
+        ("{'calibration': 'platt'}", "calibration=platt is for probabilities, and these members give values: set"),
+    ],
+)
+def test_members_that_could_not_be_combined_are_not_trained(result: str, sentence: str, tmp_path: Path) -> None:
+    """A fit would end with a traceback or an error after all of its trainings."""
+    write_files(tmp_path)
+    (tmp_path / "my_company/churn/plan.py").write_text(f"def combining(manifest):\n    return {result}\n")
+    done = forked("fit", "--recipe", NAME, "out=new", "num_customers=100", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert re.search(sentence, done.stderr.splitlines()[-1])
+    assert not (tmp_path / "new").exists()
 
 
 def test_settings_of_a_planned_network_may_be_lists_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
