@@ -57,6 +57,13 @@ ORIGIN = ("recipe", "split", "member", "fingerprint")
 """Entries that the metadata of each file must have."""
 KEY = b"ensemble"
 OUTPUTS = ("probability", "score", "value", "probabilities")
+OUTPUTS_OF = {
+    "binary": ("probability", "score"),
+    "multiclass": ("probabilities",),
+    "regression": ("value",),
+    "ranking": ("score", "value", "probability"),
+}
+"""By kind of task, the outputs of members that can be combined, the kind's own output first."""
 WEIGHT = "weight"
 TOLERANCE = 1e-4
 """By how much the sum of a row's probabilities may differ from 1. Float32 members with many classes miss 1 by less."""

@@ -122,7 +122,7 @@ class NeuralRecipe(Protocol):
     fingerprint: str
     """The fingerprint of the prepared data."""
     inputs: dict[str, Any]
-    """The meaning of the model's inputs, as JSON; it must be the same for data to predict."""
+    """`data.inputs.meaning` of their manifest; it must be the same for data to predict."""
     monitor: str
     """The validation metric that selects `best` and stops training early."""
     higher_is_better: bool

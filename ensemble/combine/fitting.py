@@ -39,15 +39,8 @@ from ensemble.errors import UserError
 from ensemble.metrics.binary import ROUNDING
 from ensemble.metrics.ranking import MAX_RELEVANCE
 from ensemble.metrics.weighting import refuse, relative_weights
-from ensemble.predictions import TOLERANCE
+from ensemble.predictions import OUTPUTS_OF, TOLERANCE
 
-OUTPUTS_OF = {
-    "binary": ("probability", "score"),
-    "multiclass": ("probabilities",),
-    "regression": ("value",),
-    "ranking": ("score", "value", "probability"),
-}
-"""By kind of task, the outputs of members that can be combined, the kind's own output first."""
 PROBLEMS = {"probability": "is not a probability", "probabilities": "are not probabilities that sum to 1"}
 
 

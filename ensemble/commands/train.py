@@ -62,7 +62,7 @@ def main() -> None:
         if options.predict:
             members.check_files(settings.out, manifest, options.predict)
         neural_recipe = make(settings.recipe, settings.data)
-        preflight.check_neural(options.recipe, neural_recipe)
+        preflight.check_neural(options.recipe, neural_recipe, manifest)
     if options.dry_run:
         description = preflight.describe(neural_recipe, settings, accelerator)  # on all ranks: a recipe may communicate
         if accelerator.is_main_process:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ensemble import configuration, memory
+from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.guards import is_out_of_memory
@@ -19,13 +20,14 @@ from ensemble.neural.loader import Batch, BatchPlan, Rows, checked_batch, checke
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
+from ensemble.predictions import OUTPUTS_OF
 from ensemble.recipe import OUTPUTS, RANKING, NeuralRecipe, Size, named
 
 Result = TypeVar("Result")
 
 
-def check_neural(name: str, neural_recipe: Any) -> None:
-    """Raise `UserError` if the result of a recipe's `make` is no `NeuralRecipe`."""
+def check_neural(name: str, neural_recipe: Any, manifest: dict[str, Any]) -> None:
+    """Raise `UserError` if the result of a recipe's `make` is no `NeuralRecipe` for data with this manifest."""
     methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]
     missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(neural_recipe, member)]
     if missing:
@@ -49,6 +51,18 @@ def check_neural(name: str, neural_recipe: Any) -> None:
         raise UserError(
             f"`inputs` of the recipe {name} cannot be stored as JSON ({error}): use dicts, lists and int(…)"
         ) from None
+    # Otherwise scripts/predict.py would refuse the data of the training as other data
+    of_data = {"fingerprint": manifest["fingerprint"], "inputs": inputs.meaning(manifest)}
+    for attribute, expected in of_data.items():
+        if json.loads(json.dumps(getattr(neural_recipe, attribute))) != expected:
+            fix = 'manifest["fingerprint"]' if attribute == "fingerprint" else "ensemble.data.inputs.meaning(manifest)"
+            raise UserError(f"`{attribute}` of the recipe {name} is not that of the data: set it to {fix}")
+    kind = manifest.get("task", {}).get("kind")
+    if kind and neural_recipe.output not in (*OUTPUTS_OF[kind], RANKING):
+        raise UserError(
+            f"the recipe {name} has output={neural_recipe.output}, but the task of its data, {kind}, needs "
+            f"{' or '.join(OUTPUTS_OF[kind])}: change it"
+        )
 
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:

@@ -26,14 +26,14 @@ import numpy as np
 
 from ensemble import combine, folders, predictions, recipe
 from ensemble.combine import diversity
-from ensemble.combine.fitting import OUTPUTS_OF, counted_rows
+from ensemble.combine.fitting import counted_rows
 from ensemble.combine.selection import AUTO
 from ensemble.data import drift
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
-from ensemble.predictions import Predictions
+from ensemble.predictions import OUTPUTS_OF, Predictions
 from ensemble.predictor import card, member_files, scoring
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
