@@ -32,6 +32,8 @@ def expand_sources(
     """
     if not sources:
         raise UserError("source names no file: name at least one file, glob or hub:CATEGORY")
+    if "" in sources:
+        raise UserError("source has an empty name, as between two commas or of an unset variable: leave it out")
     files: list[Path] = []
     for source in map(str, sources):
         if source.startswith("hub:"):

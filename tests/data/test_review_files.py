@@ -218,6 +218,7 @@ def test_a_link_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
     ("sources", "message"),
     [
         ([], "source names no file: name at least one file"),
+        (["a.csv", ""], "source has an empty name, as between two commas or of an unset variable: leave it out"),
         (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is a URL, .* download it, and give the file"),
         (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
         (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),
