@@ -12,7 +12,8 @@ squared error in at least `LEAST_SHARE` of the folds."""
 PENALTY = 1e-3
 """λ of the ridge regression, whose columns have a variance of 1."""
 MOST_VALUES = 31
-"""Numbers with at most as many different values, such as a month or the code of a category, become one-hot columns."""
+"""Numbers with at most as many different values, such as a month or the code of a category, become one-hot columns if they
+have two rows or more per value on average."""
 MOST_COLUMNS, MOST_ROWS = 300, 50_000
 """With more inputs of the linear model, the time does not become a feature. With more rows, a random sample is used."""
 
@@ -57,8 +58,9 @@ def _columns(features: np.ndarray) -> np.ndarray | None:
     """Inputs of the linear model, (num_rows, num_inputs) float64: one-hot or centred, 0 if missing; None if too many."""
     columns, num_columns = [np.zeros((len(features), 0))], 0
     for values in features.T:
-        different = np.unique(values[~np.isnan(values)])
-        is_one_hot = len(different) <= MOST_VALUES
+        known = values[~np.isnan(values)]
+        different = np.unique(known)
+        is_one_hot = len(different) <= min(MOST_VALUES, len(known) / 2)
         num_columns += len(different) if is_one_hot else 1
         if num_columns > MOST_COLUMNS:
             return None

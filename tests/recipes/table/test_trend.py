@@ -142,3 +142,14 @@ def test_a_time_far_from_all_others_is_named(typo: str, is_named: bool, tmp_path
     assert len(notes) == is_named
     expected = f"time=day is {typo} in a.csv:2, farther from the times of nearly all other rows, 2022-01-0"
     assert all(expected in note for note in notes)
+
+
+@pytest.mark.parametrize(("slope", "is_feature"), [(2.5, True), (0.0, False)])
+def test_a_trend_of_few_years_is_found_beside_a_measured_number(slope: float, is_feature: bool, tmp_path: Path) -> None:
+    """A number that differs from year to year would be as many one-hot columns as rows, and no linear model be fitted."""
+    year, generator = np.arange(24), np.random.default_rng(0)
+    y = slope * year + generator.normal(size=len(year))
+    rows = pl.DataFrame({"year": 2000 + year, "x": generator.normal(size=len(year)), "y": y})
+    rows.write_csv(tmp_path / "a.csv")
+    features = prepare(tmp_path, tmp_path / "a.csv", time="year")["features"]
+    assert [feature["column"] for feature in features] == ["year", "x"][not is_feature :]
