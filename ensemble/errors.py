@@ -244,6 +244,8 @@ def _sentence_of(error: Exception) -> str:
         return f"the disk is full ({error}): free some space, or write elsewhere"
     if sentence := no_temporary_folder(error):
         return sentence
+    if str(error) == "AF_UNIX path too long":  # with DataLoader workers, up to Python 3.13
+        return f"the path of the folder for temporary files is too long for a socket ({error}): set TMPDIR to a shorter one"
     if os.strerror(errno.EFBIG) in str(error):
         return f"a file is larger than `ulimit -f` or its disk allows ({error}): raise the limit, or write elsewhere"
     is_memory = isinstance(error, MemoryError) or str(error).startswith(("array is too big", "Maximum allowed dimension"))

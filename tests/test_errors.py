@@ -93,6 +93,15 @@ def test_imports_are_not_interrupted_by_full_collections() -> None:
             ),
         ),
         (
+            "raise OSError('AF_UNIX path too long')",
+            (
+                2,
+                "",
+                "error: the path of the folder for temporary files is too long for a socket (AF_UNIX path too long): set "
+                "TMPDIR to a shorter one\n",
+            ),
+        ),
+        (
             "raise RuntimeError(\"Symlink loop from '/tmp/a'\")",
             (2, "", "error: a link leads to itself (Symlink loop from '/tmp/a'): choose another path\n"),
         ),
