@@ -8,7 +8,7 @@ import polars as pl
 
 from ensemble.data.prepared import LARGEST_TARGET
 from ensemble.errors import UserError
-from ensemble.recipes.table import cells, columns, missing, sources
+from ensemble.recipes.table import cells, columns, missing, number_units, sources
 from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.task import METRICS
@@ -17,8 +17,6 @@ MAX_WHOLE_CLASSES = 10
 """With more different whole numbers, a target is inferred to be a regression."""
 MAX_CLASSES = 100
 MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
-RANGE = r"\d ?[-–] ?\d"
-"""Matches a class that is a range of numbers, such as 25-29."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,8 +94,6 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
         counted = " (the texts of missing=[…] count as empty)" if column.marks else ""
         raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
     is_text = values.dtype == pl.String
-    is_like_numbers = len(column.notes) > bool(column.marks)  # beside the message about marks of missing values
-    is_like_numbers &= not is_text or known.str.contains(RANGE).sum() < len(known) / 2
     is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
     if not kind:
         few = MAX_CLASSES if is_text else MAX_WHOLE_CLASSES
@@ -110,10 +106,10 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
                 f"target={name} has {len(different):,} different texts in {len(known):,} rows, too many for classes: name "
                 f"another column, or add task=multiclass{column_notes}"
             )
-        elif is_text and MAX_WHOLE_CLASSES < len(different) <= MAX_CLASSES and is_like_numbers:
+        elif is_text and MAX_WHOLE_CLASSES < len(different) <= MAX_CLASSES and _are_mostly_numbers(column):
             raise UserError(
-                f"target={name} has {len(different):,} different texts, most of which are probably numbers or dates: "
-                f"correct them, or add task=multiclass if they are classes{column_notes}"
+                f"target={name} has {len(different):,} different texts, most of which are numbers: correct the others, or "
+                f"add task=multiclass if they are classes{column_notes}"
             )
         elif (is_text or is_whole) and len(different) <= few:
             kind = "multiclass"
@@ -167,3 +163,12 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
             f"{', '.join(map(repr, marks))} of {name} is a class: add missing=[{','.join(marks)}] if it means an empty cell"
         )
     return Target(kind=kind, values=columns.numbers_of(codes), names=names, notes=tuple(notes))
+
+
+def _are_mostly_numbers(column: cells.Cells) -> bool:
+    """Whether most texts of a column are numbers, or all have a unit and an ambiguous form, as in $1,200; not if they are
+    codes such as 01, about which there is no message."""
+    known = column.values.drop_nulls()
+    num_numbers = known.cast(pl.Float64, strict=False).count()
+    has_message = len(column.notes) > bool(column.marks)  # beside that about marks of missing values
+    return has_message and (2 * num_numbers > len(known) or bool(number_units.find(known, 0)))
