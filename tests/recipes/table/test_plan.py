@@ -28,6 +28,7 @@ COLUMNS = {"target": "y", "metric": "", "group": "group", "cluster": "cluster"}
     ("kind", "num_rows", "scheme", "expected"),
     [
         ("regression", 5000, FORWARD, {"combiner": "auto"}),
+        ("regression", 100, FORWARD, {"combiner": "equal,simplex"}),
         ("binary", 5000, FORWARD, {"combiner": "simplex", "calibration": "none"}),
         ("ranking", 5000, FORWARD, {"combiner": "simplex"}),
         ("regression", 5000, RANDOM, {"combiner": "simplex,ridge"}),
