@@ -198,12 +198,12 @@ def combining(manifest: dict[str, Any]) -> dict[str, str]:
     """The combiners and calibrators to compare, the default first: another one is chosen only if its cross-fitted loss is
     clearly lower (combine/selection.py).
 
-    From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target in
-    the same way; not with folds of whole groups (`only_safe` of `combine.fit_cross_fitted`). With folds forward in time, any
-    combiner may be chosen for a regression from `FORWARD_RIDGE_ROWS` rows on, by its loss on the blocks after those it was
-    fitted on. Compared with simplex, the loss of this choice on the last quarter of nine tables in time was lower on four and
-    higher on five: −60, −13, −2.4, −0.1, and +0.3 to +3.6 %. With these folds, probabilities of classes are not calibrated,
-    since the frequency of a class changes from block to block.
+    From `RIDGE_ROWS` rows on, a regression may have weights below 0, which help where all members deviate from the target
+    in the same way; not with folds of whole groups (`only_safe` of `combine.fit_cross_fitted`). With folds forward in time,
+    any combiner may be chosen for a regression from `FORWARD_RIDGE_ROWS` rows on, by its loss on the blocks after those it
+    was fitted on. Compared with simplex, the loss of this choice on the last quarter of nine tables in time was lower on
+    four and higher on five: −60, −13, −2.4, −0.1, and +0.3 to +3.6 %. With these folds, probabilities of classes are not
+    calibrated, since the frequency of a class changes from block to block.
     """
     cv, kind = CrossValidation.from_manifest(manifest), manifest["task"]["kind"]
     calibrations = {"binary": "platt,none", "multiclass": "temperature,none"}
