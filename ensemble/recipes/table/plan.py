@@ -101,9 +101,9 @@ holds out. Eight copies on 120 rows of 20,000 features took 18, 24, 29, 51 and 4
 LEAST_S_PER_OUTPUT = 2.5e-5
 """Seconds per row and class. With less time XGBoost and CatBoost have too few trees to get a weight (letter: 10 s)."""
 RIDGE_ROWS, FORWARD_RIDGE_ROWS = 1_000, 200
-"""For a regression with fewer rows, weights below 0 are not considered; the second number is for folds forward in time. On 49
-rows in time, weights of −6.9 and −3.6 were fitted to the last blocks, and the error on later rows was twice that of 0.5
-and 0.5."""
+"""For a regression with fewer rows, weights below 0 are not considered; the second number is for folds forward in time. With
+49 rows in time, weights of −6.9 and −3.6 were fitted to the last blocks, and the error on later rows was twice that of equal
+weights."""
 SQUARED_ERROR = {"objective": "regression"}
 WITH_SQUARED_ERROR = {"ranking": ("linear", "catboost"), ABSOLUTE_ERROR: ("linear", "catboost", "xgboost")}
 """By name of the task's loss, the libraries that minimise the squared error instead. In a ranking they predict the relevance
