@@ -279,9 +279,10 @@ def _require_package(name: str) -> None:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        spec = importlib.util.find_spec(f"{name}.settings")
-    except (ImportError, ValueError) as error:
-        if isinstance(error, ImportError) and error.name and not f"{name}.settings.".startswith(f"{error.name}."):
+        spec = importlib.util.find_spec(f"{name}.settings") if all(name.split(".")) else None
+    except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.settings.".startswith(f"{error.name}.")
+        if not is_absent:  # an import in the package itself fails
             raise UserError(f"the package of the recipe {name} cannot be imported: {error}") from None
         spec = None
     if spec is None:

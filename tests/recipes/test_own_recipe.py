@@ -262,14 +262,31 @@ def test_a_slip_in_a_recipe_gets_one_sentence(
     assert name != "prepare_data" or not (tmp_path / "new").exists(), "data that members cannot use stay"
 
 
-def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("import not_installed", "No module named 'not_installed'"),
+        ("from .settings import Missing", "cannot import name 'Missing' from 'my_company.churn.settings'"),
+        ("from my_company.churn import Missing", "cannot import name 'Missing' from partially initialized module"),
+        ("from ....above import Missing", "attempted relative import beyond top-level package"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_named(line: str, sentence: str, tmp_path: Path) -> None:
     """The author would look for a misspelt name of the recipe, which is right."""
     write_files(tmp_path)
-    (tmp_path / "my_company/churn/__init__.py").write_text("import not_installed\n")
-    done = run(script("prepare_data", "--recipe", NAME, "out=new"), tmp_path)
+    (tmp_path / "my_company/churn/__init__.py").write_text(f"{line}\n")
+    done = forked("prepare_data", "--recipe", NAME, "out=new", folder=tmp_path)
     assert done.returncode == 2, done.stderr
-    sentence = f"the package of the recipe {NAME} cannot be imported: No module named 'not_installed'"
-    assert sentence in done.stderr.splitlines()[-1]
+    assert f"the package of the recipe {NAME} cannot be imported: {sentence}" in done.stderr.splitlines()[-1]
+
+
+def test_an_error_in_a_package_is_shown(tmp_path: Path) -> None:
+    """The author would read that there is no such recipe, instead of the line that fails."""
+    write_files(tmp_path)
+    (tmp_path / "my_company/churn/__init__.py").write_text("WIDTH = int('wide')\n")
+    done = forked("prepare_data", "--recipe", NAME, "out=new", folder=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1] == "ValueError: invalid literal for int() with base 10: 'wide'"
 
 
 def test_a_package_needs_no_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
