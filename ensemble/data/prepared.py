@@ -85,14 +85,23 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         raise UserError(f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: {GUIDE}")
     if manifest["recipe"] != name:
         raise UserError(f"the recipe {name} wrote recipe={manifest['recipe']} into its manifest: write {name} there")
+    if manifest.get("kind") != folders.PREPARED:
+        raise UserError(f"the entry kind of the manifest is {manifest.get('kind')!r}: write '{folders.PREPARED}'; {GUIDE}")
+    for entry in ("config", "alike"):
+        if not isinstance(manifest.get(entry, {}), dict):
+            raise UserError(f"the entry {entry} of the manifest is {shortened(str(manifest[entry]))}: write a dict; {GUIDE}")
     features = manifest["features"]
     if not isinstance(features, list) or not all(isinstance(feature, dict) for feature in features):
         raise UserError(f"the entry features of the manifest is {shortened(str(features))}: write a list of dicts; {GUIDE}")
     for feature in features:
         if missing := [entry for entry in ("name", "unit") if entry not in feature]:
             raise UserError(f"the entry {feature} of the features lacks {' and '.join(missing)}: {GUIDE}")
-        if not isinstance(feature["name"], str):
-            raise UserError(f"the entry {feature} of the features has a name that is not a string: write a name; {GUIDE}")
+        for entry in ("name", "unit", "meaning"):
+            if not isinstance(feature.get(entry, ""), str):
+                problem = f"has a {entry} that is not a string: write a {entry}"
+                raise UserError(f"the entry {feature} of the features {problem}; {GUIDE}")
+        if not isinstance(feature.get("values", []), list):
+            raise UserError(f"the entry {feature} of the features has values that are not a list: write a list; {GUIDE}")
         if feature.get("unit") == "category" and not feature.get("categories"):
             raise UserError(f"the feature {feature['name']} has the unit category, but no categories: give their number")
         if not isinstance(feature.get("categories", 0), int):
@@ -113,6 +122,10 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     if task.metric not in METRICS[task.kind]:
         known = " or ".join(METRICS[task.kind])
         raise UserError(f"the metric {task.metric} of the task does not fit its kind, {task.kind}: give {known}")
+    classes = manifest["task"].get("classes") or []
+    is_list = isinstance(classes, list | tuple) and all(isinstance(each, str) for each in classes)
+    if not is_list or len(set(classes)) < len(classes):
+        raise UserError(f"classes of the task is {shortened(str(classes))}: write a list of different texts; {GUIDE}")
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError(
             f"the multiclass task has {len(task.classes)} classes, and needs at least 2: name them, as Task(…, classes=(…))"

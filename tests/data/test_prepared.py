@@ -38,6 +38,7 @@ def write(folder: Path, split: str = "", kinds: dict[str, Any] | None = None, **
             writer.write(table[7:])
     task = Task(kind="regression", target="target", metric="mean_absolute_error", group="group", cluster="cluster")
     return {
+        "kind": "prepared data",
         "recipe": "small",
         "config": {},
         "splits": {name: {"rows": NUM_ROWS} for name in SPLITS},

@@ -19,6 +19,13 @@ from ensemble.recipe import Recipe
 
 MAX_LINES = 150
 TRAIN = ("train", "data=prepared", "out=new")
+PREPARE = ("prepare_data", "out=new")
+CONFIG, ALIKE = '"config": {"num_customers": config.num_customers}', '"alike": {"features": list(FEATURES)}'
+COUNT, OPTIMIZER = (
+    'torch.tensor(float(len(batch["months"])), device=loss.device)',
+    "adamw(model, learning_rate, weight_decay)",
+)
+OPENED, STEP = "table = open_table(folder)\n", "    def step("
 
 
 def run(command: list[str] | str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -245,6 +252,13 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("settings", '"max_epochs": 40.0', '"max_epochs": "forty"', TRAIN, "the setting max_epochs is impossible: Value"),
         ("settings", "width: int = 32", "width: int = 3.5", TRAIN, "the setting recipe.width is impossible: Value"),
         ("settings", 'out: str = "???"', 'folder: str = "???"', ("prepare_data",), "lacks the folder to write"),
+        ("prepare", '"prepared data",\n', '"data",\n', PREPARE, "the manifest is 'data': write 'prepared data'"),
+        ("prepare", CONFIG, '"config": None', PREPARE, "the entry config of the manifest is None: write a dict"),
+        ("prepare", ALIKE, '"alike": list(FEATURES)', PREPARE, "the entry alike of the manifest is ['age', "),
+        ("prepare", '"unit": ""', '"unit": None', PREPARE, "of the features has a unit that is not a string: write a unit"),
+        ("prepare", '"unit": ""', '"unit": "", "values": "abc"', PREPARE, "has values that are not a list: write a"),
+        ("prepare", '="row_id")', '="row_id", classes=(0, 1))', PREPARE, "classes of the task is [0, 1]: write a list of"),
+        ("prepare", '="row_id")', '="row_id", classes=("a", "a"))', PREPARE, "is ['a', 'a']: write a list of different"),
     ],
 )  # fmt: skip
 def test_a_slip_in_a_recipe_gets_one_sentence(
