@@ -11,10 +11,12 @@ import dataclasses
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -232,20 +234,29 @@ class Feed(AbstractContextManager["Feed"]):
         self.waited_s, self._timeout_s = 0.0, timeout_s
         self._device, self._on_gpu = device, device.type == "cuda"
         self._requested: deque[MicroBatch] = deque()
-        self._batches: Any = iter(
-            torch.utils.data.DataLoader(
-                _ByRows(source),
-                sampler=_recorded(micro_batches, self._requested),
-                batch_size=None,
-                generator=torch.Generator(),  # the DataLoader draws a seed, which must not change the global generator
-                num_workers=num_workers,
-                prefetch_factor=prefetch_factor if num_workers else None,
-                timeout=min(CHECK_INTERVAL_S, timeout_s) if num_workers else 0,
-                pin_memory=self._on_gpu,
-                multiprocessing_context=worker_context() if num_workers else None,
-                worker_init_fn=_exit_with_parent,
-            )
+        loader = torch.utils.data.DataLoader(
+            _ByRows(source),
+            sampler=_recorded(micro_batches, self._requested),
+            batch_size=None,
+            generator=torch.Generator(),  # the DataLoader draws a seed, which must not change the global generator
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor if num_workers else None,
+            timeout=min(CHECK_INTERVAL_S, timeout_s) if num_workers else 0,
+            pin_memory=self._on_gpu,
+            multiprocessing_context=worker_context() if num_workers else None,
+            worker_init_fn=_exit_with_parent,
         )
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Got pickle error")  # the error below explains more
+                self._batches: Any = iter(loader)
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            if "pickle" not in str(error):
+                raise
+            raise UserError(
+                f"the rows of the recipe cannot be sent to DataLoader workers ({error}): define __reduce__, as "
+                "ensemble.neural.prepared.PreparedRows does, or set num_workers=0 and loader=fixed"
+            ) from None
         self._iterator = self._copy_ahead() if self._on_gpu else iter(self._fetch, None)
         # A process that ends without `close` would wait for ever for its workers, which ignore SIGTERM
         atexit.register(self.close)

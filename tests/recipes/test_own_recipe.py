@@ -259,6 +259,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("prepare", '"unit": ""', '"unit": "", "values": "abc"', PREPARE, "has values that are not a list: write a"),
         ("prepare", '="row_id")', '="row_id", classes=(0, 1))', PREPARE, "classes of the task is [0, 1]: write a list of"),
         ("prepare", '="row_id")', '="row_id", classes=("a", "a"))', PREPARE, "is ['a', 'a']: write a list of different"),
+        ("training", OPENED, f"{OPENED}        self.f = lambda x: x\n", (*TRAIN, "num_workers=1"), "sent to DataLoader wor"),
     ],
 )  # fmt: skip
 def test_a_slip_in_a_recipe_gets_one_sentence(
