@@ -1,6 +1,7 @@
 """The time that a fit takes, and the members that it plans."""
 
 import dataclasses
+import importlib.util
 import types
 from pathlib import Path
 from typing import Any
@@ -245,7 +246,8 @@ def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch)
     }
     names = {member.name for member in plans.plan(manifest, 2) if member.kind == "trees"}
     assert {"lightgbm", "xgboost"} <= names
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "catboost" else name)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "catboost" else find(name))
     assert "catboost" not in {member.name for member in plans.plan(manifest, 2)}
     ranking = {**manifest, "task": {**COLUMNS, "kind": "ranking"}}
     assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
