@@ -208,7 +208,8 @@ def discard_results(out: Path, planned: Sequence[PlannedMember]) -> None:
     (out / LEADERBOARD).unlink(missing_ok=True)
     (out / REPORT).unlink(missing_ok=True)  # `opened` has refused these two if the project did not write them
     for folder in sorted((out / "members").glob("*")):
-        member = folder.with_suffix("")
+        # Names of members, and of copies that the user made of their folders, may have a dot
+        member = folder.with_suffix("") if folder.suffix in (".checkpoint", ".copies") else folder
         if member.name not in names:
             continue
         if folder.suffix == ".checkpoint":

@@ -53,6 +53,7 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     (members / "catboost" / "notes.txt").write_text("mine")
     (predictions / "notes.parquet").write_text("mine")
     shutil.copytree(members / "xgboost", members / "mine")  # trained by the user
+    shutil.copytree(members / "xgboost", members / "xgboost.old")  # a copy of the user
     for name in ("mine.oof.parquet", "mine.oof.contributions.parquet", "xgboost.oof.contributions.parquet"):
         shutil.copy(predictions / "xgboost.oof.parquet", predictions / name)
     (predictions / "xgboost.oof.contributions.png").write_text(folders.MARK)
@@ -61,7 +62,13 @@ def test_a_replacement_leaves_only_the_users_files(fitted: Path, table: Path, mo
     assert not (fitted / "ensemble").exists(), "it names members that are gone"
     assert not [name for name in ("report.html", "leaderboard.json", "all") if (fitted / name).exists()]
     fit(table, fitted, overwrite=True, members=("lightgbm",))
-    assert sorted(path.name for path in members.iterdir()) == ["catboost", "lightgbm", "mine", "notes"]
+    assert sorted(path.name for path in members.iterdir()) == [
+        "catboost",
+        "lightgbm",
+        "mine",
+        "notes",
+        "xgboost.old",
+    ]
     assert {path.name.split(".")[0] for path in predictions.iterdir()} == {"lightgbm", "mine", "notes"}
 
 
