@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ensemble import configuration, recipe
+from ensemble.data.cross_validation import CrossValidation
+from ensemble.data.inputs import BLEND
 from ensemble.errors import UserError
 from ensemble.neural.settings import config_class
 from ensemble.task import task_of
@@ -130,10 +132,16 @@ def _check(planned: list[PlannedMember], manifest: dict[str, Any]) -> None:
 
 
 def combining(manifest: dict[str, Any]) -> dict[str, str]:
-    """The settings by which the members are combined, from the recipe of the data; `UserError` for impossible ones."""
+    """The settings by which the members are combined, from the recipe of the data; `UserError` for impossible ones, and for
+    data on which no ensemble can be fitted."""
     from ensemble.combine import fitting
 
-    function, name = recipe.of(manifest).get("plan", "combining"), manifest["recipe"]
+    data_recipe, name = recipe.of(manifest), manifest["recipe"]
+    if not data_recipe.get("plan", "follow_up"):
+        task_of(manifest)
+        if BLEND not in manifest["splits"] and not CrossValidation.from_manifest(manifest):
+            raise UserError(f"the recipe {name} prepares no split {BLEND}, on which an ensemble is fitted: prepare it too")
+    function = data_recipe.get("plan", "combining")
     methods: dict[str, str] = function(manifest) if function else {}
     checks = {"combiner": fitting.combiner_names, "calibration": fitting.calibrator_names}
     for setting, value in methods.items():

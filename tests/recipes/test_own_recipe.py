@@ -320,6 +320,29 @@ def test_prepare_needs_no_result(tmp_path: Path) -> None:
     assert (done.returncode, "fingerprint" in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            '"blend": 0.1',
+            '"later": 0.1',
+            f"the recipe {NAME} prepares no split blend, on which an ensemble is fitted: prepare",
+        ),
+        ('"task": dataclasses.asdict(TASK),', "", f"the manifest of these data of the recipe {NAME} has no task: prepare"),
+    ],
+)
+def test_data_without_an_ensemble_are_refused_before_the_training(
+    before: str, after: str, sentence: str, tmp_path: Path
+) -> None:
+    """A fit would end with an error after it has trained all members."""
+    write_files(tmp_path)
+    changed(tmp_path, "prepare", before, after)
+    done = forked("fit", "--recipe", NAME, "out=new", "num_customers=200", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_plan_with_an_unknown_setting_is_refused_before_a_training(tmp_path: Path) -> None:
     """The author would read that saved settings are of another version, after the members before it were trained."""
     write_files(tmp_path)
