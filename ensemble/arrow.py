@@ -58,7 +58,10 @@ class TableWriter(AbstractContextManager["TableWriter"]):
 
 
 def write_table(folder: Path, table: pa.Table) -> None:
-    """Write a folder with the rows of one table."""
+    """Write a folder with the rows of one table. Raises `UserError` for a frame of another library."""
+    if not isinstance(table, pa.Table):
+        fix = "convert it, as by pyarrow.Table.from_pandas(…), to_arrow() of polars or pyarrow.table(…)"
+        raise UserError(f"write_table for {folder.name} gets a {type(table).__name__}, not a pyarrow.Table: {fix}")
     with TableWriter(folder, table.schema) as writer:
         writer.write(table)
 

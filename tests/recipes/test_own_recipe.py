@@ -253,6 +253,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("settings", "width: int = 32", "width: int = 3.5", TRAIN, "the setting recipe.width is impossible: Value"),
         ("settings", 'out: str = "???"', 'folder: str = "???"', ("prepare_data",), "lacks the folder to write"),
         ("prepare", '"prepared data",\n', '"data",\n', PREPARE, "the manifest is 'data': write 'prepared data'"),
+        ("prepare", "table.slice(begin, num_rows)", "columns", PREPARE, "for train gets a dict, not a pyarrow.Table"),
         ("prepare", CONFIG, '"config": None', PREPARE, "the entry config of the manifest is None: write a dict"),
         ("prepare", ALIKE, '"alike": list(FEATURES)', PREPARE, "the entry alike of the manifest is ['age', "),
         ("prepare", '"unit": ""', '"unit": None', PREPARE, "of the features has a unit that is not a string: write a unit"),
