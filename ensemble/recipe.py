@@ -30,6 +30,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   pictures(run, series) -> [Picture]      further pictures
                   feature_label(feature) -> label         the label of a feature, an entry of the manifest's `features`
                   METRIC_DESCRIPTIONS, NEEDED             texts as in report/words.py; entries that the manifest must have
+                  FORECAST_COLUMNS                        columns that forecast.parquet must have
                   prepare_words(manifest) -> [word]       the words of the command that prepared the data
     page.html.j2  a template that extends "page.html.j2"
     card.py       parts(manifest, scores) -> Parts        the recipe's sentences of the model card
