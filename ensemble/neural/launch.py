@@ -97,6 +97,12 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             f"({str(error).splitlines()[0].rstrip('.')}): check that all ranks run and that the port is free, raise "
             "timeout_s, or unset WORLD_SIZE to train in one process"
         ) from None
+    except ValueError as error:
+        if "env:// rendezvous" not in str(error):
+            raise
+        missing, rank = str(error).rpartition(": ")[2], os.environ.get("LOCAL_RANK")
+        fix = "start ranks by accelerate launch, or unset LOCAL_RANK to use one process"
+        raise UserError(f"LOCAL_RANK={rank} is that of one of several ranks, but {missing}: {fix}") from None
     speed.use_fp16_on_cpu(accelerator)
     if settings and settings.deterministic:
         speed.use_deterministic_kernels(accelerator.device)

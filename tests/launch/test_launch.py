@@ -115,6 +115,15 @@ def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepa
     assert any(number % 2 for number in num_rows), "one split must have an odd number of rows"
 
 
+def test_a_rank_without_its_other_variables_is_refused(prepared: Path, tmp_path: Path) -> None:
+    """With a LOCAL_RANK that is left from another job, a training would end in a traceback of PyTorch."""
+    alone = {"LOCAL_RANK": "0", "ACCELERATE_USE_CPU": "true"}
+    code, errors = run([sys.executable, TRAIN, *settings(prepared, tmp_path / "run")], tmp_path, **alone)
+    assert code == 2
+    assert "error: LOCAL_RANK=0 is that of one of several ranks, but environment variable MASTER_ADDR expected" in errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("launcher", "environment", "origin"),
     [
