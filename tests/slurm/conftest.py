@@ -18,6 +18,8 @@ from cluster import Cluster, missing
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300
 """A job that does not end in this time has hung."""
+KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
+"""Environment variables of the tests that a user's shell on the login node has too."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE")
 
 
@@ -75,7 +77,8 @@ class Login:
         self.cluster, self.logs, self.project = cluster, logs, project
 
     def shell(self, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+        # With other kernels of OpenBLAS, the last bits would differ from those of a fit without Slurm
+        kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("OPENBLAS_")}
         site = {"PYTHON_ENVIRONMENT": sys.prefix, "OMP_WAIT_POLICY": "PASSIVE"}
         return subprocess.run(
             ["bash", "-c", f"source slurm/site.sh; {line}"],
