@@ -54,7 +54,10 @@ LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
 number of evaluations of the network, some seconds on one core. The latter also limits the importance of the features."""
 EXPLAINING_COPIES = 2
 """Number of copies whose predictions are explained, to limit the time."""
-NUM_REFERENCES = 8
+LEAST_REFERENCES, NUM_REFERENCES = 2, 8
+MOST_VALUES = 50_000_000
+"""The largest number of values, evaluations × features, for reasons, some four seconds on one core. With more than 350
+features there are fewer references for this, and then fewer rows: 41 rows of 1,107 features took 29 s."""
 
 
 class FlatRows(PreparedRows):
@@ -240,12 +243,16 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         prediction : of all n rows of the forecast, (n,), or (n, K) for K classes.
         """
         rows, names = self.rows(FORECAST), [*self.names[0], *self.names[1]]
-        num_rows = max(LEAST_EXPLAINED, MOST_EVALUATED // (NUM_REFERENCES * (len(names) + 1)))
+        variants = len(names) + 1
+        affordable = max(1, MOST_VALUES // variants**2)  # pairs of a row and a reference
+        num_references = int(np.clip(affordable // LEAST_EXPLAINED, LEAST_REFERENCES, NUM_REFERENCES))
+        least_rows = min(LEAST_EXPLAINED, max(1, affordable // num_references))
+        num_rows = max(least_rows, MOST_EVALUATED // (NUM_REFERENCES * variants))
         group = rows.column("group") if self.task.kind == "ranking" else None
         first = order_of_forecast(rows.column("row_id"), prediction, group, self.manifest.get("most_per_group"))[:num_rows]
         features = np.concatenate([_stacked(rows.numbers, first), _stacked(rows.codes, first)], axis=1)
         explaining = np.flatnonzero(rows.uses[0])[:EXPLAINING_COPIES]
-        references = model.copies[explaining[0]].references(NUM_REFERENCES)
+        references = model.copies[explaining[0]].references(num_references)
 
         def predict(values: np.ndarray) -> np.ndarray:
             output = self._predicted(model, explaining, values)
