@@ -324,8 +324,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         number_units.refuse_two_scales(column, cells, unit)
         signed = number_forms.with_signs(cells)
         cells = number_units.remove(signed, unit)
-        if known_form == number_forms.BOTH:
-            advice = ", and training had both: leave out the thousands separators, or write 1.234 as 1.2340"
+        if known_form in (number_forms.BOTH, number_forms.WHOLE):
+            had = "both" if known_form == number_forms.BOTH else "whole numbers"
+            advice = f", and training had {had}: leave out the thousands separators, or write 1.234 as 1.2340"
         decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
         forms, values = number_forms.choose(table, column, cells, decimal, known_form, allowed, advice)
         new_form = next((form for form in forms if form != number_forms.PLAIN), "")
@@ -369,18 +370,21 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
             number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
 
 
-def with_commas(cells_of: dict[str, Cells]) -> dict[str, Cells]:
-    """If a column has decimal commas, the columns of whole numbers, with its form instead of none: in new rows their 1.234
-    is then read as 1234, or refused if another column has numbers such as 1,234.5."""
+def of_whole_numbers(table: Table, cells_of: dict[str, Cells]) -> dict[str, Cells]:
+    """The columns of whole numbers, with a form for new rows instead of none. If another column has decimal commas, it is
+    that form: 1.234 is read as 1234, or refused if a further column has numbers such as 1,234.5. Without decimal commas,
+    1.234 is refused if the file has texts, and some numbers are 1000 or more."""
     numbers = {column: cells for column, cells in cells_of.items() if cells.kind == "number"}
     forms = {number_units.split(cells.form)[1] for cells in numbers.values()}
     form = number_forms.DECIMAL_COMMA if number_forms.DECIMAL_COMMA in forms else ""
     form = number_forms.BOTH if number_forms.BOTH in forms or (form and number_forms.COMMA_GROUPS in forms) else form
-    return {
-        column: dataclasses.replace(cells, form=form)
-        for column, cells in numbers.items()
-        if form and not cells.form and (cells.values.drop_nulls() == cells.values.drop_nulls().floor()).all()
-    }
+    changed = {}
+    for column, cells in numbers.items():
+        known = cells.values.drop_nulls().to_numpy()
+        has_thousands = (np.abs(known) >= 1000).any() and all(piece.dtype == pl.String for piece in table.pieces[column])
+        if not cells.form and (form or has_thousands) and (known == np.floor(known)).all():
+            changed[column] = dataclasses.replace(cells, form=form or number_forms.WHOLE)
+    return changed
 
 
 def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: datetime.date = datetime.date.max) -> Cells:

@@ -14,7 +14,7 @@ from ensemble.errors import listed
 from ensemble.recipes.table.dates import MOST_SHOWN
 from ensemble.recipes.table.sources import WHOLE_FLOAT
 
-MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
+MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "<NA>", r"\N", "?", "-")
 """Texts that mark missing values in columns of numbers, dates or booleans, if the setting `missing` is empty."""
 
 

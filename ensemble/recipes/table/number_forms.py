@@ -18,6 +18,8 @@ from ensemble.recipes.table.sources import Table
 PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
 BOTH = f"{COMMA_GROUPS} or {DECIMAL_COMMA}"
 """The form of a column with decimal points in some files and decimal commas in others."""
+WHOLE = "1234"
+"""The form of a column of whole numbers, some 1000 or more: in new rows, the point of 1.234 may separate thousands."""
 PATTERNS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?(e[369])?$",  # e3, e6 and e9 stand for K, M and B
     DECIMAL_COMMA: r"^[+-]?(([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?)([eE][+-]?\d+)?|,\d+)$",
@@ -186,12 +188,12 @@ def _numbers(cells: pl.Series, decimal: str, known: str) -> Iterator[tuple[str, 
     """The possible forms of numbers, each with the values of the cells, null for cells in another form.
 
     If no cell has a comma, forms other than 1234.5 are possible only if `decimal` is a comma, if `known` includes the form
-    1.234,5, or if a cell is like 1.234.567.
+    1.234,5 or is `WHOLE`, or if a cell is like 1.234.567.
     """
     plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
     if decimal != ",":
         yield PLAIN, plain
-    if decimal != "," and known not in (DECIMAL_COMMA, BOTH) and not cells.str.contains(f",|{TWO_GROUPS}").any():
+    if decimal != "," and known not in (DECIMAL_COMMA, BOTH, WHOLE) and not cells.str.contains(f",|{TWO_GROUPS}").any():
         return
     if decimal != ",":
         grouped = cells.str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)

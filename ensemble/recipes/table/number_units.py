@@ -13,7 +13,7 @@ import polars as pl
 
 from ensemble.errors import UserError
 from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE, sample_of
-from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, with_signs
+from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, WHOLE, with_signs
 
 TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
@@ -168,5 +168,5 @@ def split(form: str) -> tuple[str, str]:
     """The unit, '' for none, and the form of the numbers without it."""
     if form in TIMES:
         return form, PLAIN
-    numbers = next((numbers for numbers in (BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN) if numbers in form), PLAIN)
+    numbers = next((numbers for numbers in (BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, WHOLE) if numbers in form), PLAIN)
     return form.replace(numbers, "#") if form not in ("", numbers) else "", numbers

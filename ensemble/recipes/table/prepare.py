@@ -218,7 +218,7 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     cells_of = {name: cells.read(table, name, config) for name in names}
     if not config.decimal:
         cells.refuse_two_marks(table, cells_of, "add decimal=, or leave out the thousands separators")
-        cells_of |= {name: column for name, column in cells.with_commas(cells_of).items() if name not in named}
+        cells_of |= {name: column for name, column in cells.of_whole_numbers(table, cells_of).items() if name not in named}
     cells_of |= {name: cells.days(cells.in_range(table, cells_of[name]), *YEARS) for name in names if name not in named}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])

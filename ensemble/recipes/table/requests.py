@@ -60,6 +60,7 @@ def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int]
     kinds = columns(training)
     missing = training["config"]["missing"] or MISSING
     form_of = {name: features[0].get("form", "") for name, features in by_column(training["features"]).items()}
+    form_of = {name: "" if form == number_forms.WHOLE else form for name, form in form_of.items()}
     date_forms = {name: form_of[name] for name, kind in kinds.items() if kind == "date"}
     unread = _texts_that_are_no_dates(request, date_forms, missing)
     for number, row in enumerate(request.rows):

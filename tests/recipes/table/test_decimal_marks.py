@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from small_tables import prepare
 
@@ -104,6 +105,21 @@ def test_whole_numbers_beside_columns_with_both_marks_are_ambiguous_in_new_rows(
     manifest = prepare(tmp_path, tmp_path / "a.csv")
     with pytest.raises(UserError, match=f"'x' holds numbers such as '{text}', .* and training had both"):
         new_rows(tmp_path, manifest, f"x;european\n{text};1,5\n")
+
+
+def test_whole_numbers_of_training_become_no_decimals_beside_thousands(tmp_path: Path) -> None:
+    """12.500 and 950 of a spreadsheet, where training had 12500 and 950, would be 12.5 and 950 without a message."""
+    rows = "".join(f"{900 + 10 * number};{number};{number % 2}\n" for number in range(60))
+    (tmp_path / "a.csv").write_text(f"x;small;y\n{rows}")
+    manifest = prepare(tmp_path, tmp_path / "a.csv")
+    with pytest.raises(UserError, match=r"'12.500', written as 1234.5 or as 1.234,5, and training had whole numbers: leave"):
+        new_rows(tmp_path, manifest, "x;small\n950;1\n12.500;2\n")
+    assert new_rows(tmp_path, manifest, "x;small\n950;1.234\n12.5000;2\n") == [950.0, 12.5]
+    assert new_rows(tmp_path, manifest, "x;small\n950.0;1\n12.500;2\n") == [950.0, 12.5]
+    frame = pl.DataFrame({"x": [950.0, 12.125], "small": [1, 2]})
+    frame.write_parquet(tmp_path / "new.parquet")
+    new_data.prepare(manifest, {"source": (str(tmp_path / "new.parquet"),), "out": str(tmp_path / "of_parquet")})
+    assert open_table(tmp_path / "of_parquet/rows/forecast")["x"].to_pylist() == [950.0, 12.125]
 
 
 def test_texts_of_another_file_have_no_decimal_mark(tmp_path: Path) -> None:

@@ -58,3 +58,13 @@ def test_a_placeholder_among_days_of_eight_digits_is_named(tmp_path: Path) -> No
     assert "20231202 looks like a date, unlike 99991231: add missing=[99991231] if that means an empty cell" in notes[-1]
     manifest = prepare(tmp_path, tmp_path / "a.csv", missing=("99991231",), overwrite=True)
     assert manifest["features"][0]["form"] == "%Y%m%d"
+
+
+@pytest.mark.parametrize("mark", [r"\N", "<NA>", "NA"])
+def test_the_nulls_of_databases_and_pandas_are_empty_cells(mark: str, tmp_path: Path) -> None:
+    """A column of numbers with the null of MySQL or PostgreSQL would be categories."""
+    rows = "".join(f"{mark if row % 4 == 0 else row}\t{row % 2}\n" for row in range(60))
+    (tmp_path / "a.tsv").write_text(f"minutes\ty\n{rows}")
+    manifest = prepare(tmp_path, tmp_path / "a.tsv")
+    assert f"the column 'minutes' has 15 cells that count as empty: '{mark}' (15)" in manifest["notes"]
+    assert [feature.get("categories") for feature in manifest["features"]] == [None]
