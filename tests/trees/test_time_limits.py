@@ -67,7 +67,25 @@ def test_a_limit_ends_a_training_within_a_chunk(name: str, data_of: Any, monkeyp
     assert result.best_round <= 5
 
 
-@pytest.mark.parametrize("library", ["catboost", "linear"])
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+def test_a_training_leaves_time_to_write_its_trees(name: str, data_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many classes the trees are written for as long as half of the training took, after the end of its limit."""
+    data, now, module = data_of("multiclass"), [0.0], library_module(name)
+    monkeypatch.setattr(copies, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    config = config_of(name, data, regrow=False, chunk_rounds=1)
+    folds, num_classes = folds_of(data), 3
+    monkeypatch.setattr(copies, "LEAF_S", 0.5 / (len(folds) * num_classes * config.max_leaves))  # half a second for a round
+
+    def count(history: list[Any]) -> None:
+        now[0] = float(len(history))  # a second for each round so far
+
+    limit_s = 9.0
+    training = Training(on_chunk=count, seconds_left=lambda: limit_s - now[0])
+    result = copies.train(module, config, rows_of(data), folds, training, False)
+    assert len(result.history) == 7, "6 s and 3 s to write 6 rounds; the seventh round begins in time"
+
+
+@pytest.mark.parametrize("library", ["catboost", "extra_trees", "linear"])
 def test_a_library_that_trains_whole_copies_leaves_time_for_later_trainings(
     library: str, data_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
