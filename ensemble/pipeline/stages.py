@@ -5,8 +5,8 @@
     members    the tree members, from their copies if there are any
 
 Each task trains every `num_tasks`-th of the copies or members, so any number of tasks may be started. A task that was killed
-is started again: it skips what is complete, and continues from the last checkpoint (CatBoost and linear
-models have none).
+is started again: it skips what is complete, and continues from the last checkpoint (only XGBoost, LightGBM and networks have
+one).
 """
 
 from collections.abc import Iterator

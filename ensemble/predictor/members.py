@@ -26,6 +26,7 @@ KINDS = {
     "xgboost": "XGBoost",
     "lightgbm": "LightGBM",
     "catboost": "CatBoost",
+    "extra_trees": "extremely randomised trees",
     "linear": "linear model",
 }
 """The kinds of members, as in the entry `kind` of their summary.json, with their names in the report."""

@@ -47,7 +47,7 @@ class CannotLearn(UserError):
 
 
 class Stopped(Exception):
-    """The training was asked to stop. `boost` saved its trees by `save_checkpoint`; CatBoost and linear models save none."""
+    """The training was asked to stop. `boost` saved its trees by `save_checkpoint`; other libraries save none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

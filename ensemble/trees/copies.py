@@ -3,8 +3,8 @@
 All copies stop at the same number of trees, which has the best score over the validation rows of all copies together: with
 few rows the score of one copy is too noisy. Several copies are trained at once, each on one thread, so a member has the same
 bits on any number of cores. A single copy uses all threads, and with twice as many threads as copies each uses several: then
-the last bits of XGBoost may depend on the number of threads. CatBoost and linear models train each copy to its end instead
-(`train_separately`).
+the last bits of XGBoost may depend on the number of threads. CatBoost, extremely randomised trees and linear models train
+each copy to its end instead (`train_separately`).
 """
 
 import dataclasses

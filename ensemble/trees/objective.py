@@ -52,7 +52,8 @@ class Objective:
     kind: str
     """binary, regression, multiclass or ranking."""
     loss: str
-    """The name of the loss: the kind, or `task.ABSOLUTE_ERROR`, with which linear still minimises the squared error."""
+    """The name of the loss: the kind, or `task.ABSOLUTE_ERROR`, with which extra_trees and linear still minimise the squared
+    error."""
     target: str
     """The column that is learned."""
     metric: str

@@ -31,6 +31,7 @@ MODULES = {
     "xgboost": "ensemble.trees.xgb",
     "lightgbm": "ensemble.trees.lgbm",
     "catboost": "ensemble.trees.cat",
+    "extra_trees": "ensemble.trees.forest",
     "linear": "ensemble.trees.linear",
 }
 ROWS_PER_BLOCK = 1 << 15

@@ -24,11 +24,12 @@ class SearchConfig:
 class TreesConfig:
     """How to train trees; each setting is translated to the library's own name."""
 
-    library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
-    """The library. linear is a ridge or logistic regression. both trains a member with XGBoost and one with LightGBM, in
-    `out`/xgboost and `out`/lightgbm. catboost and linear are trained by one rank, in memory, and stop early by the loss
-    that they minimise, whatever `metric` is. catboost does not use min_leaf_weight, row_fraction and column_fraction; linear
-    uses no setting of trees."""
+    library: Literal["xgboost", "lightgbm", "catboost", "extra_trees", "linear", "both"] = "xgboost"
+    """The library. extra_trees is a mean of deep random trees, linear a ridge or logistic regression. both trains a member
+    with XGBoost and one with LightGBM, in `out`/xgboost and `out`/lightgbm. catboost, extra_trees and linear are trained by
+    one rank, in memory. catboost and linear stop early by the loss that they minimise, whatever `metric` is; extra_trees
+    does not. catboost does not use min_leaf_weight, row_fraction and column_fraction; extra_trees uses num_rounds,
+    column_fraction (for each split) and min_leaf_weight (rows); linear uses no setting of trees."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: train one after the other on all cores, or side by side on half of the cores each; auto: the faster
     way in a short trial."""
@@ -44,8 +45,8 @@ class TreesConfig:
     """Train a bag: a copy on each of the folds that prepare_data.py cut with panel.folds, to `out`/0, `out`/1 and so on."""
     objective: str = ""
     """The objective: binary, regression, absolute_error, multiclass or ranking; empty for the kind of the data's task, or
-    absolute_error if its metric is mean_absolute_error. The linear model minimises the squared error with regression and
-    with absolute_error.
+    absolute_error if its metric is mean_absolute_error. extra_trees and linear minimise the squared error with regression
+    and with absolute_error.
 
     In a binary or ranking task, the objective and `target` may be others than the task's. Then predictions are scores, of
     which only the order has a meaning.

@@ -35,9 +35,9 @@ class _EarlyStop(Exception):
 def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], int] = lambda: 0) -> None:
     """Train copy `number` of the member for `config.out`, and store it, unless it is stored already.
 
-    The copy is trained on one thread, as in `copies.train`. A killed task resumes from its last checkpoint; CatBoost and
-    linear models start again. Raises `Stopped` if `stop_requested` returns a number other than 0, `CannotLearn` if the
-    library refuses the rows, and `UserError` if another task trains the copy.
+    The copy is trained on one thread, as in `copies.train`. A killed task resumes from its last checkpoint; libraries that
+    train a copy to its end start again. Raises `Stopped` if `stop_requested` returns a number other than 0, `CannotLearn` if
+    the library refuses the rows, and `UserError` if another task trains the copy.
     """
     train.check(config)
     checkpoints = stored.checkpoints_of(config.out, number)

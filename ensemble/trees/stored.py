@@ -26,8 +26,8 @@ class StoredCopy(NamedTuple):
 
     model: bytes
     predictions: np.ndarray
-    """(T, n) or (T, n, K) for T trees, of the rows for early stopping, on the scale of the learned target. For CatBoost and
-    linear models the losses, (T,)."""
+    """(T, n) or (T, n, K) for T trees, of the rows for early stopping, on the scale of the learned target. For libraries
+    that train a copy to its end the losses, (T,)."""
 
     def to_bytes(self) -> bytes:
         file = io.BytesIO()

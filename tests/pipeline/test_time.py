@@ -262,8 +262,8 @@ def of_classes(classes: str, num_rows: int = 500) -> list[plans.PlannedMember]:
 def test_the_network_has_more_time_with_many_classes() -> None:
     """Short fits would have CatBoost and XGBoost with too few trees in place of the network."""
     few, many = of_classes("abcdefg"), of_classes("abcdefgh")
-    assert [member.name for member in few] == ["linear", "lightgbm", "catboost", "xgboost", "tabm"]
-    assert [member.name for member in many] == ["linear", "lightgbm", "tabm", "catboost", "xgboost"]
+    assert [member.name for member in few] == ["linear", "lightgbm", "extra_trees", "catboost", "xgboost", "tabm"]
+    assert [member.name for member in many] == ["linear", "lightgbm", "tabm", "extra_trees", "catboost", "xgboost"]
     assert many[2].share == 3 * few[-1].share
 
 

@@ -112,7 +112,7 @@ def test_contributions_sum_to_the_prediction(trained: Path, prepared: Path, smal
 
 
 @pytest.mark.parametrize("name", ["a rare class", "rare"])  # before the other classes, and after them
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost", "linear"])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost", "extra_trees", "linear"])
 def test_a_copy_without_rows_of_a_class_explains_the_others(library: str, name: str, tmp_path: Path) -> None:
     """A row would have the reasons of another class, or no new row could be predicted."""
     if library == "catboost":

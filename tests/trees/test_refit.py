@@ -66,7 +66,7 @@ def test_blend_is_learned_by_the_trees_that_predict_later_splits(library: str, p
     assert not np.array_equal(other, TreeMember(newest).predict(prepared, "test")["prediction"])
 
 
-@pytest.mark.parametrize("library", ["catboost", "linear"])
+@pytest.mark.parametrize("library", ["catboost", "extra_trees", "linear"])
 def test_a_library_that_trains_by_itself_is_refitted_too(library: str, prepared: Path, tmp_path: Path) -> None:
     """Training would end with a traceback, or refit with another number of trees or on other rows."""
     pytest.importorskip(library) if library == "catboost" else None

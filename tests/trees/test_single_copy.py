@@ -13,8 +13,8 @@ from ensemble.trees import boosting, single_copy, stored, train
 from ensemble.trees.boosting import Stopped
 from ensemble.trees.predict import library_module
 
-LIBRARIES = ("xgboost", "lightgbm", "catboost", "linear")
-SEPARATE = ("catboost", "linear")
+LIBRARIES = ("xgboost", "lightgbm", "catboost", "extra_trees", "linear")
+SEPARATE = ("catboost", "extra_trees", "linear")
 """Libraries that train each copy by itself, and store no incomplete copy."""
 SLOW: dict[str, Any] = {"num_rounds": 60, "early_stopping_rounds": 4, "learning_rate": 0.2, "regrow": False}
 """A training that stops early, after more than two chunks of four trees."""

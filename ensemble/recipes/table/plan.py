@@ -39,6 +39,11 @@ HUGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 256, "learning_rate": 0.1, "l2": 3.0},
 }
 """From `MANY_ROWS` rows on, where small trees need too many rounds, and CatBoost is slow."""
+FOREST_TREES, FOREST_LEAVES = (40, 200), 400_000
+"""The least and the largest number of trees of extremely randomised trees, and the largest number of rows times trees and
+classes, which determines the size of a copy."""
+FOREST_FEATURES = 200
+"""With more features, splits that use all of them take too long."""
 SLOW = {"learning_rate": 0.02, "num_rounds": 5000}
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
@@ -85,7 +90,7 @@ LEAST_LEAVES = 10
 groups it is lower than the settings say: with 6 of 3,000 rows, XGBoost could not make a split with 2, so all rows had one
 probability. The out-of-fold log loss of two generated tables is .0069 and .0117 instead of .0144; with 20 and 20 rows .29
 and .38 instead of .37 and .37. NDCG@10 of XGBoost and LightGBM, 3 groups of 30 rows: .92 and .94 instead of .83 and .70."""
-SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
+SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5, "extra_trees": 1.0}
 """The shares of the tree members in the remaining time."""
 TABM_SHARE, TABM_SHARE_OF_MANY_CLASSES = 2.0, 6.0
 """The share of the network. From `MANY_CLASSES` classes on it is larger, and the network is trained before CatBoost and
@@ -95,7 +100,9 @@ CORES_LIKE_A_GPU, CORES_PER_FEATURE, CORES_FOR_MANY_CLASSES = 0.7, 1 / 80, 1.3
 """The number of CPU cores that train the network as fast as an H200: a constant, a number for each feature, and one that is
 added from `MANY_CLASSES` classes on. A step on one core takes 23, 34, 67 and 218 ms for 20, 60, 200 and 750 features, and
 48 ms for the table letter; on the GPU it takes 20 to 25 ms (`make bench-gpu`)."""
-LEAST_S_PER_FEATURE = {"linear": 1.2e-4, "lightgbm": 1.5e-4, "xgboost": 1.9e-4, "catboost": 3.3e-4, "tabm": 3.2e-4}
+LEAST_S_PER_FEATURE = {
+    "linear": 1.2e-4, "lightgbm": 1.5e-4, "xgboost": 1.9e-4, "extra_trees": 1e-4, "catboost": 3.3e-4, "tabm": 3.2e-4,
+}  # fmt: skip
 """Seconds per feature and copy of the least training: bins, one tree or step, and predictions of the rows that the copy
 holds out. Eight copies on 120 rows of 20,000 features took 18, 24, 29, 51 and 49 s with two threads."""
 LEAST_S_PER_OUTPUT = 2.5e-5
@@ -105,7 +112,10 @@ RIDGE_ROWS, FORWARD_RIDGE_ROWS = 1_000, 200
 49 rows in time, weights of −6.9 and −3.6 were fitted to the last blocks, and the error on later rows was twice that of equal
 weights."""
 SQUARED_ERROR = {"objective": "regression"}
-WITH_SQUARED_ERROR = {"ranking": ("linear", "catboost"), ABSOLUTE_ERROR: ("linear", "catboost", "xgboost")}
+WITH_SQUARED_ERROR = {
+    "ranking": ("linear", "catboost", "extra_trees"),
+    ABSOLUTE_ERROR: ("linear", "catboost", "xgboost", "extra_trees"),
+}
 """By name of the task's loss, the libraries that minimise the squared error instead. In a ranking they predict the relevance
 of each row by itself. With the absolute error, members that minimise different errors are better together; see
 CONTRIBUTING.md."""
@@ -147,6 +157,10 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         )
         for library, tuned in settings.items()
     ]
+    if num_rows < FEW_ROWS:
+        after_lightgbm = [member.name for member in planned].index("lightgbm") + 1
+        settings_of_all = {"regrow": regrow, **(SQUARED_ERROR if "extra_trees" in with_squared_error else {})}
+        planned[after_lightgbm:after_lightgbm] = _forests(manifest, settings_of_all, max(2.0, least_s["extra_trees"]))
     by_name, numbers = {member.name: member for member in planned}, dict.fromkeys(SHARES, 1)
     for library, changes in variants:
         numbers[library] += 1
@@ -159,6 +173,27 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     position = list(by_name).index("lightgbm") + 1 if has_many_classes else len(by_name) + num_early
     planned.insert(position, tabm)
     return planned
+
+
+def _forests(manifest: dict[str, Any], settings: dict[str, Any], least_seconds: float) -> list[PlannedMember]:
+    """Extremely randomised trees: for classes, one member whose splits draw few features, and one whose splits use all."""
+    num_rows, num_features = manifest["splits"]["train"]["rows"], len(manifest["features"])
+    has_classes = manifest["task"]["kind"] in ("binary", "multiclass")
+    num_classes = max(1, len(manifest["task"].get("classes") or ()))
+    fewest, most = FOREST_TREES
+    settings = {
+        "library": "extra_trees",
+        "num_rounds": max(fewest, min(most, FOREST_LEAVES // (num_rows * num_classes))),
+        "min_leaf_weight": 1.0 if has_classes else 2.0,
+        "column_fraction": num_features**-0.5 if has_classes else 1.0,
+        **settings,
+    }
+    member = PlannedMember(
+        name="extra_trees", kind="trees", settings=settings, share=SHARES["extra_trees"], least_seconds=least_seconds
+    )
+    if not has_classes or num_features > FOREST_FEATURES:
+        return [member]
+    return [member, _variant(member, 2, {"column_fraction": 1.0})]
 
 
 def _within(settings: dict[str, Any], least_fraction: float, most_weight: float) -> dict[str, Any]:
@@ -189,7 +224,7 @@ def _variant(member: PlannedMember, number: int, changes: dict[str, Any]) -> Pla
         name=f"{member.name}_{number}",
         settings=settings,
         variant_of=member.name,
-        relative_seconds=member.settings["learning_rate"] / settings["learning_rate"],  # slower learning, more trees
+        relative_seconds=member.settings.get("learning_rate", 1.0) / settings.get("learning_rate", 1.0),  # more trees
         seed_offset=1000 * number,
     )
 

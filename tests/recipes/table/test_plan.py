@@ -83,9 +83,9 @@ def test_members_of_thousands_of_columns_need_more_seconds() -> None:
         return {member.name: member.least_seconds for member in plan(manifest, 2) if not member.variant_of}
 
     few, many = least_s(100), least_s(20_000)
-    assert few == {**dict.fromkeys(("linear", "lightgbm", "catboost", "xgboost"), 2.0), "tabm": 15.0}
+    assert few == {**dict.fromkeys(("linear", "lightgbm", "extra_trees", "catboost", "xgboost"), 2.0), "tabm": 15.0}
     assert all(15 < many[name] < 60 for name in few)
-    assert many["catboost"] > many["xgboost"] > many["lightgbm"] > many["linear"]
+    assert many["catboost"] > many["xgboost"] > many["lightgbm"] > many["linear"] > many["extra_trees"]
 
 
 def test_a_linear_model_of_minutes_needs_as_many_seconds() -> None:
@@ -109,14 +109,15 @@ def test_each_variant_has_settings_of_its_own(num_rows: int) -> None:
     features = [{"name": f"x{number}"} for number in range(20)]
     manifest = {"splits": {"train": {"rows": num_rows}}, "features": features, "task": {**COLUMNS, "kind": "regression"}}
     settings = [member.settings for member in plan(manifest, 2) if member.kind == "trees"]
-    assert len(settings) == 4 + 6
+    assert len(settings) == 4 + 6 + (num_rows == 500)
     assert all(settings.count(one) == 1 for one in settings)
 
 
 def test_members_minimise_different_errors_if_the_absolute_error_is_the_metric() -> None:
     """The ensemble would have members that are less different, or that all minimise another error than its own."""
     manifest = {"splits": {"train": {"rows": 500}}, "features": [{"name": "x"}]}
-    for metric, expected in (("mean_absolute_error", {"linear", "catboost", "xgboost"}), ("root_mean_squared_error", set())):
+    of_absolute_error = {"linear", "extra_trees", "catboost", "xgboost"}
+    for metric, expected in (("mean_absolute_error", of_absolute_error), ("root_mean_squared_error", set())):
         planned = plan({**manifest, "task": {**COLUMNS, "kind": "regression", "metric": metric}}, 2)
         squared = [member.settings["library"] for member in planned if member.settings.get("objective") == "regression"]
         assert set(squared) == expected
@@ -132,6 +133,31 @@ def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_cl
     }
     names = [member.name for member in plan(manifest, 2)]
     assert names.index("tabm") == names.index("xgboost") + 1 + num_early
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_rows", "num_features", "expected"),
+    [
+        ("binary", 500, 16, {"extra_trees": (0.25, 200), "extra_trees_2": (1.0, 200)}),
+        ("multiclass", 500, 16, {"extra_trees": (0.25, 200), "extra_trees_2": (1.0, 200)}),
+        ("multiclass", 9000, 16, {"extra_trees": (0.25, 40), "extra_trees_2": (1.0, 40)}),
+        ("binary", 4000, 400, {"extra_trees": (0.05, 100)}),
+        ("regression", 4000, 16, {"extra_trees": (1.0, 100)}),
+        ("ranking", 4000, 16, {"extra_trees": (1.0, 100)}),
+        ("binary", 10_000, 16, {}),
+    ],
+)
+def test_forests_of_small_tables(kind: str, num_rows: int, num_features: int, expected: Any) -> None:
+    """A forest of a large table would have gigabytes, or its splits would draw the wrong number of features."""
+    manifest = {
+        "splits": {"train": {"rows": num_rows}},
+        "features": [{"name": f"x{number}"} for number in range(num_features)],
+        "task": {**COLUMNS, "kind": kind, "classes": ["a", "b", "c"] if kind == "multiclass" else []},
+    }
+    forests = [member for member in plan(manifest, 2) if member.settings.get("library") == "extra_trees"]
+    assert {
+        member.name: (member.settings["column_fraction"], member.settings["num_rounds"]) for member in forests
+    } == expected
 
 
 def test_trees_of_large_tables_have_more_leaves() -> None:
