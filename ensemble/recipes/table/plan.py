@@ -39,9 +39,10 @@ HUGE: dict[str, dict[str, Any]] = {
     "catboost": {"max_leaves": 256, "learning_rate": 0.1, "l2": 3.0},
 }
 """From `MANY_ROWS` rows on, where small trees need too many rounds, and CatBoost is slow."""
-FOREST_TREES, FOREST_LEAVES = (40, 200), 400_000
-"""The least and the largest number of trees of extremely randomised trees, and the largest number of rows times trees and
-classes, which determines the size of a copy."""
+FOREST_TREES, FOREST_LEAVES, FOREST_OUTPUTS = (40, 200), 400_000, 20_000
+"""Of extremely randomised trees: the least and the largest number of trees; rows times trees and classes, which determine
+the size of a copy, if there are more trees than the least; and the largest number of rows times classes, with which a copy
+has some 20 MB."""
 FOREST_FEATURES = 200
 """With more features, splits that use all of them take too long."""
 SLOW = {"learning_rate": 0.02, "num_rounds": 5000}
@@ -157,7 +158,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         )
         for library, tuned in settings.items()
     ]
-    if num_rows < FEW_ROWS:
+    if num_rows < FEW_ROWS and num_rows * max(1, num_classes) <= FOREST_OUTPUTS:
         after_lightgbm = [member.name for member in planned].index("lightgbm") + 1
         settings_of_all = {"regrow": regrow, **(SQUARED_ERROR if "extra_trees" in with_squared_error else {})}
         planned[after_lightgbm:after_lightgbm] = _forests(manifest, settings_of_all, max(2.0, least_s["extra_trees"]))

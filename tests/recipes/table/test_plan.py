@@ -140,7 +140,8 @@ def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_cl
     [
         ("binary", 500, 16, {"extra_trees": (0.25, 200), "extra_trees_2": (1.0, 200)}),
         ("multiclass", 500, 16, {"extra_trees": (0.25, 200), "extra_trees_2": (1.0, 200)}),
-        ("multiclass", 9000, 16, {"extra_trees": (0.25, 40), "extra_trees_2": (1.0, 40)}),
+        ("multiclass", 6000, 16, {"extra_trees": (0.25, 40), "extra_trees_2": (1.0, 40)}),
+        ("multiclass", 7000, 16, {}),
         ("binary", 4000, 400, {"extra_trees": (0.05, 100)}),
         ("regression", 4000, 16, {"extra_trees": (1.0, 100)}),
         ("ranking", 4000, 16, {"extra_trees": (1.0, 100)}),
