@@ -11,6 +11,7 @@ each group, by the entry `most_per_group` of the manifest.
 import dataclasses
 import datetime
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 
 MINUTES_OF_A_DAY = 24 * 60
 DAYS_SINCE = "days since "
-"""The unit of a feature that is a date begins with this."""
+"""The unit of a feature that is a date consists of this and the date from which days are counted."""
 ENDS = ("lower_90", "upper_90")
 """Columns with the ends of the prediction interval; see intervals.py."""
 RESERVED = ("rank", "row_id", "id", "group", "prediction", *ENDS, "reasons", "why")
@@ -123,15 +124,16 @@ def _number(value: float) -> str:
 
 def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
     """The value of a category, a date or a number with an offset, as in the raw column; None for any other `feature`."""
-    is_date = feature.get("unit", "").startswith(DAYS_SINCE)
-    if not ("values" in feature or is_date or "offset" in feature):
+    begin = None
+    with suppress(ValueError):  # of another unit, such as "days since the last order" in a recipe of the user
+        begin = datetime.datetime.fromisoformat(feature.get("unit", "").partition(DAYS_SINCE)[2])
+    if not ("values" in feature or begin or "offset" in feature):
         return None
     if math.isnan(value):
         return "unknown"
     if "values" in feature:
         return str(feature["values"][int(value)]) if 0 <= value < len(feature["values"]) else "unknown"
-    if is_date:
-        begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
+    if begin:
         # Days since 1970 are 3 minutes apart as 32-bit floats: 10:00 is stored as 9:59
         step = 5 if np.spacing(np.float32(abs(value))) * MINUTES_OF_A_DAY > 0.5 else 1
         minutes = step * round(value * MINUTES_OF_A_DAY / step)

@@ -91,6 +91,12 @@ def test_the_last_hours_of_the_year_9999_have_a_text() -> None:
     assert forecast.value_as_text(float(np.float32(-719_163.1)), unit) == "0001-01-01"
 
 
+@pytest.mark.parametrize("unit", ["days since the last order", "days since 2024", "", "2024-01-01"])
+def test_days_since_an_event_are_a_number(unit: str) -> None:
+    """A feature of a user's recipe would end the fit with a traceback, after all members were trained."""
+    assert forecast.value_as_text(12.0, {"unit": unit}) is None
+
+
 def test_the_number_of_no_category_is_unknown() -> None:
     """Another program writes -1 for an unknown category, which would be shown as the last one; others would stop the fit."""
     shown = [forecast.value_as_text(value, {"values": ["red", "green"]}) for value in (0.0, 1.0, -1.0, 2.0, float("nan"))]
