@@ -28,9 +28,10 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     if config.search.trials or config.search.seconds:
         raise UserError("folds=true does not search settings: search without it, and train the bag with the best settings")
     num_copies = len(manifest["folds"])
-    for folder in sorted(path.parent for path in Path(config.out).glob("*/summary.json")):
-        is_earlier = folder.name.isdecimal() and int(folder.name) >= num_copies
-        if is_earlier and not (config.overwrite and folders.discard(folder)):
+    copies = sorted(path.parent for path in Path(config.out).glob("*/summary.json"))
+    earlier = [folder for folder in copies if folder.name.isdecimal() and int(folder.name) >= num_copies]
+    for folder in earlier:
+        if not config.overwrite or folders.foreign(folder):
             raise UserError(
                 f"{folder} is a copy of an earlier bag with more than the {num_copies} folds of {config.data}, and would "
                 "predict new rows too: choose another out, or add overwrite=true"
@@ -41,5 +42,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
             copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")
             summary = member.train(copy, "auto" if resume else "", rank_info, bag=config.out)
             if summary["status"] == "preempted":
-                break
+                return summary
+    for folder in earlier if rank_info.rank == 0 else ():  # after the training, since an error would leave half of a bag
+        folders.discard(folder)
     return summary

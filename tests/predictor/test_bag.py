@@ -228,6 +228,9 @@ def test_copies_of_an_earlier_bag_do_not_predict(copied: Path, folded: Path) -> 
     shutil.copytree(copied / "4", copied / "5")
     with pytest.raises(UserError, match=r"bag/5 is a copy of an earlier bag with more than the 5 folds of .*overwrite=true"):
         tree_bag.train(config(folded, copied))
+    with pytest.raises(UserError, match="metric=speed does not score a binary task"):  # before anything is replaced
+        tree_bag.train(config(folded, copied, overwrite=True, metric="speed"))
+    assert (copied / "5/summary.json").exists()
     tree_bag.train(config(folded, copied, overwrite=True, num_rounds=2))
     assert sorted(path.name for path in copied.iterdir()) == ["0", "1", "2", "3", "4"]
 
