@@ -10,6 +10,7 @@ import ast
 import datetime
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -316,7 +317,8 @@ def lists(values: pl.Series) -> pl.Series:
         return values.struct.field(values.dtype.fields[0].name).alias(values.name)
     if values.dtype != pl.String:
         return values.cast(pl.List(pl.String)) if values.dtype == pl.Null else values
-    return pl.Series(values.name, [_list(text) for text in values], pl.List(pl.String))
+    with warnings.catch_warnings(action="ignore"):  # of Python, about a text such as 2in1 or with a backslash
+        return pl.Series(values.name, [_list(text) for text in values], pl.List(pl.String))
 
 
 def num_images(images: pl.Series) -> pl.Series:
@@ -342,7 +344,7 @@ def _list(text: str | None) -> list[str]:
     for parse in (json.loads, _printed):
         try:
             items = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # TypeError: for {{}}, a set of dicts
             continue
         if isinstance(items, dict):
             items = next(iter(items.values()), [])

@@ -1,6 +1,7 @@
 """The reader of product metadata: each release to one table, whatever the types of its fields."""
 
 import gzip
+import warnings
 
 import polars as pl
 import pytest
@@ -60,6 +61,16 @@ def test_numbers_as_categories(tmp_path):
     rows = ["P,T,Toys,0", "Q,T,,0", "R,T,,5000", "S,T,,"]
     frame, _ = products(write(tmp_path / "m.csv", "\n".join(["parent_asin,title,main_category,categories", *rows]) + "\n"))
     assert frame["category"].to_list() == ["Toys", "0", "5000", None]
+
+
+def test_texts_that_only_begin_like_code_are_categories(tmp_path, recwarn):
+    """The preparation would end with a traceback, or print a warning of Python for each product."""
+    warnings.simplefilter("always")
+    texts = ["{{}}", "{[]}", "{['A']: 1}", "2in1 Laptops", "['Music', 'AC\\DC']"]
+    rows = [f'{number},T,"{text}"' for number, text in enumerate(texts)]
+    frame, _ = products(write(tmp_path / "m.csv", "\n".join(["parent_asin,title,categories", *rows]) + "\n"))
+    assert frame["category"].to_list() == [*texts[:-1], "AC\\DC"]
+    assert not recwarn
 
 
 def test_metadata_of_a_wrong_type_or_format(tmp_path):
