@@ -62,8 +62,8 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
             f"{major}.{minor}: use precision=fp16"
         )
     if precision == "fp8":
-        # On other machines Accelerate uses fp16, with only a line in its log. It supports fp8 by TransformerEngine too, but
-        # this would replace the parameters that the unwrapped optimizers hold
+        # On an older GPU Accelerate uses fp16, with only a line in its log, and on a CPU it tries fp8. It supports fp8 by
+        # TransformerEngine too, but this would replace the parameters that the unwrapped optimizers hold
         if not (has_gpu and torch.cuda.get_device_capability() >= (8, 9) and is_torchao_available()):
             raise UserError(
                 "precision=fp8 needs a GPU of compute capability 8.9 or more (Ada, Hopper) and the package torchao "
