@@ -114,7 +114,7 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         raise UserError(
             f"the entry task of the manifest is not a Task ({in_a_line(error)}): write dataclasses.asdict(Task(…)); {GUIDE}"
         ) from None
-    for name in ("target", "group", "cluster"):
+    for name in ("target", "group", "cluster", *(["weight"] if task.weight else [])):
         if not isinstance(column := getattr(task, name), str):
             raise UserError(f"{name} of the task is {column}: give the name of a column of rows/SPLIT; {GUIDE}")
     if task.kind not in KINDS:

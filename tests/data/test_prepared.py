@@ -119,6 +119,18 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             {"kind": "regression", "target": "target", "metric": "roc_auc", "group": None, "cluster": "cluster"},
             "group of the task is None: give the name of a column of rows/SPLIT",
         ),
+        (
+            "task",
+            {
+                "kind": "regression",
+                "target": "target",
+                "metric": "root_mean_squared_error",
+                "group": "group",
+                "cluster": "cluster",
+                "weight": ["w"],
+            },
+            r"weight of the task is \['w'\]: give the name of a column of rows/SPLIT",
+        ),
         ("task", {"kind": "regression"}, "the entry task of the manifest is not a Task .*'target', 'metric'.*: write datac"),
         ("task", "regression", "the entry task of the manifest is not a Task"),
         ("splits", {"train": {"rows": "20"}}, "the entry splits of the manifest is {'train': {'rows': '20'}}: write {name"),
