@@ -63,7 +63,7 @@ def require_file(path: Path) -> None:
         raise UserError(f"{shortened(str(path))!r} cannot be read ({reason}): check the path and its permissions") from None
     if stat.S_ISDIR(mode):
         names = glob.iglob("**/*", root_dir=path, recursive=True)
-        ends = ((name, re.search(r"\.(csv|tsv|parquet|jsonl?)(\.gz)?$", name)) for name in names)
+        ends = ((name, re.search(r"(?<!manifest)\.(csv|tsv|parquet|jsonl?|nc)(\.gz)?$", name)) for name in names)
         patterns = (f"{'**/' * ('/' in name)}*{end[0]}" for name, end in ends if end and (path / name).is_file())
         raise UserError(
             f"{path} is a folder: name its files, as in '{glob.escape(str(path))}/{next(patterns, '*.jsonl.gz')}'"

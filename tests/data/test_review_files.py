@@ -223,6 +223,7 @@ def test_a_link_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
         (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
         (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),
         (["empty"], r"empty is a folder: name its files, as in 'empty/\*\.jsonl\.gz'"),
+        (["ice"], r"ice is a folder: name its files, as in 'ice/\*\.nc'"),
         (["deep"], r"deep is a folder: name its files, as in 'deep/\*\*/\*\.csv\.gz'"),
         (["deep/a"], r"deep/a is a folder: name its files, as in 'deep/a/\*\.csv\.gz'"),
     ],
@@ -234,6 +235,9 @@ def test_wrong_sources(tmp_path, monkeypatch, sources, message):
     (tmp_path / "deep" / "a.csv").mkdir(parents=True)
     (tmp_path / "deep" / "a").mkdir()
     (tmp_path / "deep" / "a" / "b.1.csv.gz").touch()
+    (tmp_path / "ice").mkdir()
+    for name in ("manifest.json", "iceh.2020.nc"):  # as in a folder of generated files
+        (tmp_path / "ice" / name).touch()
     with pytest.raises(UserError, match=message):
         expand_sources(sources, tmp_path)
 
