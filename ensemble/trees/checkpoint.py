@@ -70,7 +70,12 @@ class Checkpoints:
             ) from None
 
     def set_status(self, status: Literal["running", "preempted", "lost", "failed"], reason: str = "") -> None:
-        self._status_folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._status_folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UserError(
+                f"{self._status_folder} is a file, but must be a folder: move it, or name another out="
+            ) from None
         folders.write_text(self._status_folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
     def set_lost(self, reason: str) -> None:

@@ -179,6 +179,15 @@ def test_files_of_the_users_stay_beside_the_checkpoints(prepared: Path, tmp_path
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("resume", ["", "auto"])
+def test_a_file_in_place_of_the_checkpoints_is_kept(resume: str, prepared: Path, tmp_path: Path) -> None:
+    """The training would end with a traceback, or replace a file of the user, such as the weights of another program."""
+    (tmp_path / "out.checkpoint").write_text("weights")
+    with pytest.raises(UserError, match=r"out\.checkpoint is a file, but must be a folder: move it, or name another out="):
+        train.train(config("xgboost", prepared, tmp_path / "out"), resume)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["weights"]
+
+
 def test_a_training_resumes_only_on_request(prepared: Path, tmp_path: Path) -> None:
     """A command without --resume would delete the trees of a day, or a new training would be mixed with an old one."""
     settings = config("xgboost", prepared, tmp_path / "out")
