@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, visible
 
 MALFORMED = "malformed line"
 NO_PRODUCT = "missing product id"
@@ -155,5 +155,5 @@ class Census:
         for kind, count in counts.items():
             lines.append(f"  {count:>{width},}  {kind}")
             for example in self.examples.get(kind, []):
-                lines.append(f"  {'':{width}}    {example.file}:{example.line}: {example.excerpt}")
+                lines.append(f"  {'':{width}}    {example.file}:{example.line}: {visible(example.excerpt)}")
         return "\n".join(lines)

@@ -264,6 +264,14 @@ def test_census_counts_what_later_stages_drop():
         census.drop("duplicate", 3)
 
 
+def test_control_characters_are_shown():
+    """A NUL in an id, for which its row is left out, would be invisible, or an escape sequence change the terminal."""
+    census = Census()
+    census.read(1)
+    census.drop(BAD_ID, 1, [Example("f", 3, "product_id=a\0b, user_id=\x1b[2J")])
+    assert r"f:3: product_id=a\x00b, user_id=\x1b[2J" in census.table()
+
+
 def test_times_that_do_not_count_from_1970():
     """Days or numbers of orders as times would be called bad rows, without the rule and a fix."""
     census = Census()
