@@ -252,7 +252,7 @@ class Reader:
         """The latitude, longitude or mask of the points of the grid, (rows, columns) float64."""
         name, setting = getattr(self.config.names, kind), f"names.{kind}"
         variable = _variable(dataset, path, name, setting)
-        unit = str(variable.attrs.get("units", "degree"))
+        unit = str(variable.attrs.get("units", "")).strip() or "degree"
         if kind != "mask" and not unit.startswith("degree"):
             raise UserError(f"{path}: {name} has the units {unit!r}, and {setting} needs degrees: convert it")
         grid = target.dims[-2:]

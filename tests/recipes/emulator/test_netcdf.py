@@ -119,6 +119,12 @@ def test_other_names_and_one_dimensional_coordinates(file: Path, tmp_path: Path)
     assert np.array_equal(result.longitude, expected.longitude)
 
 
+def test_latitudes_with_empty_units_are_in_degrees(file: Path, tmp_path: Path) -> None:
+    """A file whose units are blank would be refused, unlike one without units, with the advice to convert the latitudes."""
+    points = read(changed(file, tmp_path, multiplied("ULAT", 1, " ")))
+    assert np.array_equal(points.latitude, read(file).latitude)
+
+
 def with_nan(dataset: xarray.Dataset) -> xarray.Dataset:
     ice = dataset["aice_h"].values[0]
     row, column = np.argwhere((dataset["umask"].values == 1) & (ice > 0))[7]
