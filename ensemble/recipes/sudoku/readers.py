@@ -216,7 +216,11 @@ def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     shown = f"; the first invalid line is {first.line}: {first.excerpt}" if first else ""
     with Bytes(path) as stream:
         words = stream.read(LONGEST_LINE_BYTES).translate(_SEPARATORS).split()
-    lengths = {len(word) for word in words if _INVALID not in word.translate(_DIGITS)}
-    side = next((side for side, other in BOARDS.items() if other is not board and other.cells in lengths), None)
+    largest: dict[int, int] = {}  # the largest digit of the words of each length
+    for word in (word.translate(_DIGITS) for word in words):
+        if _INVALID not in word:
+            largest[len(word)] = max(*word, largest.get(len(word), 0))
+    sides = (side for side, other in BOARDS.items() if other is not board and largest.get(other.cells, _INVALID) <= side)
+    side = next(sides, None)
     advice = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
     raise UserError(f"{path} has no valid puzzle of {board.cells} cells (side={board.side}){shown}: {advice}")

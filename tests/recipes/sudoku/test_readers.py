@@ -188,6 +188,7 @@ def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
         (b"\n# nothing\n", "has no valid puzzle of 81 cells"),
         (text(six[0]).encode(), "valid puzzle of 81 cells .* give side=6"),
         (f'"puzzle"\n"{text(six[0])}"\n'.encode(), "valid puzzle of 81 cells .* give side=6"),
+        (b"123400000000\n1200000034000043\nFG00000000000021\n", "12 cells.*: ensemble.*readers.py lists"),  # of side 16
         (b"question,answer\n", "has no valid puzzle"),
         (b"1" * 70_000, "more than 65,536 bytes"),
         (f"{GOOD}\r{GOOD}\r".encode(), "carriage returns"),
