@@ -328,10 +328,11 @@ def _gaps(file: Path, lines: list[str]) -> pl.DataFrame:
     table = table.with_columns(user=pl.col("words").list.get(0, null_on_oob=True), item=pl.col("words").list.slice(1))
     same_number = pl.col("user").is_not_null() & (gap.len() == pl.col("item").list.len())
     first_is_zero = gap.get(0, null_on_oob=True).fill_null(0) == 0
-    in_range = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
+    in_range = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all()
     _refuse(file, table, same_number & in_range, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
     fix = "gaps are seconds since the item before, the first is 0"
     _refuse(file, table, first_is_zero, "has a first gap that is not 0", fix)
+    _refuse(file, table, gap.sum() < MOST_SECONDS, f"has gaps of {MOST_SECONDS:,.0f} seconds or more in all")
     _refuse(file, table, FIRST_OF_USER, SECOND_LINE, "join the lines")
     events = table.explode("item", "gap").drop_nulls("item")
     return events.select("user", "item", time=1000 * pl.col("gap").cum_sum().over("number"))

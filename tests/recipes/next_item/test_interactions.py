@@ -109,6 +109,12 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         ),
         ("auto", "7 31 32\t5 60\n", "line 1: '7 31 32\t5 60' has a first gap that is not 0"),
         ("gaps", "7 31\t0\n8 31 32\t5 60\n", "line 2: '8 31 32\t5 60' has a first gap that is not 0"),
+        (
+            "auto",
+            f"7 {'31 ' * 99}\t{'1500000000 ' * 99}\n",
+            "has a first gap that is not 0: gaps are seconds since the item",
+        ),
+        ("gaps", "7 31 32 33\t0 90000000000 90000000000\n", "line 1: .* has gaps of 100,000,000,000 seconds or more in all"),
         ("gaps", "7 31\t0\n8 31\t0\n7 32\t0\n", "line 3: '7 32\t0' is a second line of its user"),
         ("sequences", "7 31 32\n\n7 33 34\n", "line 3: '7 33 34' is a second line of its user"),
         ("auto", "7 31\n7 32 33\n", "line 2: '7 32 33' is a second line of its user"),
