@@ -47,6 +47,12 @@ MIN_EVENTS = 2  # of a sequence: a target and one event before it
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
     configuration.check(config, at_least_1="core", fractions="max_bad_fraction")
+    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:  # before large files are read
+        return _write(config, folder)
+
+
+def _write(config: PrepareConfig, folder: Path) -> dict[str, Any]:
+    """Read the files, write the prepared data into `folder`, and return their manifest."""
     census = Census()
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
     files = raw_files.expand_sources(config.source, raw)
@@ -77,37 +83,33 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     split[FORECAST] = begin[is_forecast], end[is_forecast]
     has_time = "pairs" not in formats and "sequences" not in formats
     in_train, _ = ranges(*split["train"])
-    with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
-        count = np.bincount(item[in_train], minlength=len(items) + 1)[1:]
-        write_table(folder / "items", pa.table({"item_id": items.to_arrow(), "count": count}))
-        write_table(folder / "users", pa.table({"user_id": users.to_arrow()}))
-        write_table(folder / "events", pa.table({"item": item, "time": time}))
-        _write_rows(folder / "rows", split, user)
-        print("\n".join([census.table(), _describe_core(config.core, raw_events, events)]))
-        _print_repeats(events, split["test"][1] - 1)
-        if has_time:
-            _print_ties(time, split["test"][1] - 1)
-        return folders.write_manifest(
-            folder,
-            {
-                **folders.first_entries("next_item", 2),
-                "sources": folders.sources(files),
-                "config": {
-                    name: getattr(config, name) for name in ("split", "core", "repeats", *(STARTS if starts else ()))
-                },
-                "users": len(users),
-                "items": len(items),
-                "events": len(item),
-                "features": [],
-                "has_time": has_time,
-                "common_clock": set(formats) <= interactions.DATED,
-                "alike": {"catalogue": folders.sha256(folder / "items" / FILE), "has_time": has_time},
-                "splits": {
-                    name: {"rows": len(split[name][0]), "events": int((split[name][1] - split[name][0]).sum())}
-                    for name in split
-                },
+    count = np.bincount(item[in_train], minlength=len(items) + 1)[1:]
+    write_table(folder / "items", pa.table({"item_id": items.to_arrow(), "count": count}))
+    write_table(folder / "users", pa.table({"user_id": users.to_arrow()}))
+    write_table(folder / "events", pa.table({"item": item, "time": time}))
+    _write_rows(folder / "rows", split, user)
+    print("\n".join([census.table(), _describe_core(config.core, raw_events, events)]))
+    _print_repeats(events, split["test"][1] - 1)
+    if has_time:
+        _print_ties(time, split["test"][1] - 1)
+    return folders.write_manifest(
+        folder,
+        {
+            **folders.first_entries("next_item", 2),
+            "sources": folders.sources(files),
+            "config": {name: getattr(config, name) for name in ("split", "core", "repeats", *(STARTS if starts else ()))},
+            "users": len(users),
+            "items": len(items),
+            "events": len(item),
+            "features": [],
+            "has_time": has_time,
+            "common_clock": set(formats) <= interactions.DATED,
+            "alike": {"catalogue": folders.sha256(folder / "items" / FILE), "has_time": has_time},
+            "splits": {
+                name: {"rows": len(split[name][0]), "events": int((split[name][1] - split[name][0]).sum())} for name in split
             },
-        )
+        },
+    )
 
 
 def _write_rows(folder: Path, split: dict[str, tuple[np.ndarray, np.ndarray]], user: np.ndarray) -> None:

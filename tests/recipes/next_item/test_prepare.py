@@ -170,6 +170,14 @@ def test_mistakes(settings: dict[str, Any], sentence: str, tmp_path: Path) -> No
     assert not (tmp_path / "prepared").exists()
 
 
+def test_a_folder_that_exists_is_refused_before_files_are_read(tmp_path: Path) -> None:
+    """A user would wait until millions of interactions are read, or a category is downloaded, and then lose the result."""
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "mine").touch()
+    with pytest.raises(UserError, match="prepared exists already"):
+        prepare(tmp_path, source=(str(tmp_path / "absent"),))
+
+
 def test_time_needs_times(tmp_path: Path) -> None:
     """Line numbers would be used as times."""
     file = tmp_path / "pairs"
