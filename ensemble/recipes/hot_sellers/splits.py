@@ -77,7 +77,7 @@ def growth_thresholds(week: np.ndarray, growth: np.ndarray, top_fraction: float)
     `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot rows, fewer with ties.
     """
     # 1e-9 corrects the rounding of top_fraction × the number of rows: 2.9999… becomes 3
-    num_hot = (top_fraction * pl.len() + 1e-9).cast(pl.Int64)
+    num_hot = pl.min_horizontal((top_fraction * pl.len() + 1e-9).cast(pl.Int64), pl.len() - 1)
     by_week = pl.DataFrame({"week": week, "growth": growth}).group_by("week")
     return dict(by_week.agg(pl.col("growth").sort(descending=True).get(num_hot)).iter_rows())
 

@@ -152,6 +152,7 @@ def test_a_threshold_is_exact() -> None:
     """0.05 × 60 would be 2 instead of 3, by the rounding of floating-point numbers."""
     week, growth = np.zeros(60, np.int16), np.arange(60, dtype=np.float32)
     assert (growth > panel.growth_thresholds(week, growth, 0.05)[0]).sum() == 3
+    assert panel.growth_thresholds(week[:9], growth[:9], 1 - 1e-11)[0] == 0, "at most 8 of 9 rows are hot"
     growth[-4:] = 99
     assert (growth > panel.growth_thresholds(week, growth, 0.05)[0]).sum() == 0
 
