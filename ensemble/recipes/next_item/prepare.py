@@ -237,7 +237,8 @@ def _starts(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
         raise UserError(f"split=time needs times since 1970, and the format {formats[0]} has none: use split=leave_one_out")
     validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in STARTS)
     if validation_from >= test_from:
-        raise UserError(f"validation_from={config.validation_from} must come before test_from={config.test_from}: swap them")
+        fix = "choose a later test_from" if validation_from == test_from else "swap them"
+        raise UserError(f"validation_from={config.validation_from} must come before test_from={config.test_from}: {fix}")
     return validation_from, test_from
 
 

@@ -155,7 +155,14 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
             {"split": "time", "validation_from": "1999-01-01"},
             "the train split is empty: .* are from 2001-09-09 .* to 2001-09-09",
         ),
-        ({"split": "time", "test_from": "1999-01-01"}, "validation_from=.* must come before test_from=1999-01-01"),
+        (
+            {"split": "time", "test_from": "1999-01-01"},
+            "validation_from=.* must come before test_from=1999-01-01: swap them",
+        ),
+        (
+            {"split": "time", "validation_from": "2022-01-01", "test_from": "2022-01-01 00:00Z"},
+            "must come before test_from=2022-01-01 00:00Z: choose a later test_from",
+        ),
         ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left with core=1: give data with at"),
         (
             {"interactions": [("a", "x", 1), ("b", "y", 2)]},
