@@ -6,6 +6,8 @@
 The form of a file is the one that leaves the fewest cells unread.
 """
 
+import functools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 
@@ -122,9 +124,10 @@ def choose(
     return forms, pl.concat([best[form] for (_, _, best, _), form in zip(files, forms, strict=True)])
 
 
-def is_readable(text: pl.Series, decimal: str, known: str) -> bool:
-    """Whether a single text, (1,), is a finite number in some form. known : the form of training."""
-    return any(values.is_finite().any() for _, values in _numbers(text, decimal, known))
+def are_readable(texts: pl.Series, decimal: str, known: str) -> pl.Series:
+    """Which texts, (num_texts,) bool, are finite numbers in some form. known : the form of training."""
+    readings = [values.is_finite().fill_null(False) for _, values in _numbers(texts, decimal, known)]
+    return functools.reduce(operator.or_, readings)
 
 
 def read_otherwise(texts: pl.Series, decimal: str, known: str) -> pl.Series:

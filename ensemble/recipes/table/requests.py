@@ -63,13 +63,16 @@ def problem(request: Request, training: dict[str, Any]) -> tuple[list[str | int]
     form_of = {name: "" if form == number_forms.WHOLE else form for name, form in form_of.items()}
     date_forms = {name: form_of[name] for name, kind in kinds.items() if kind == "date"}
     unread = _texts_that_are_no_dates(request, date_forms, missing)
+    number_columns = [name for name, kind in kinds.items() if kind == "number"]
+    no_numbers = {name: _no_numbers(request, name, form_of[name], training["config"]) for name in number_columns}
     for number, row in enumerate(request.rows):
         for name, value in row.items():
             if name not in kinds or _is_missing(value, missing):
                 continue
-            if not _fits(kinds[name], value, form_of[name], training["config"]) or (
-                name in unread and unread[name] == _cell(value)
-            ):
+            is_unread = (name in unread and unread[name] == _cell(value)) or (
+                isinstance(value, str) and value.strip() in no_numbers.get(name, ())
+            )
+            if is_unread or not _fits(kinds[name], value):
                 kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
                 kind += " with decimal commas" if kind == "numbers" and training["config"].get("decimal") == "," else ""
                 shown = shortened(json.dumps(value))
@@ -141,6 +144,22 @@ def _texts_that_are_no_dates(request: Request, forms: dict[str, str], missing: C
     return {name: text for name, text in unread.items() if text is not None}
 
 
+def _no_numbers(request: Request, name: str, form: str, config: dict[str, Any]) -> set[str]:
+    """The texts of a column of numbers, without surrounding blanks, that are not numbers with the separators, signs and unit
+    of numbers in files. form : of the numbers in training. All texts are examined at once, which takes much less time."""
+    decimal = config.get("decimal", "")
+    values = dict.fromkeys(
+        text for row in request.rows if isinstance(value := row.get(name), str) and (text := value.strip())
+    )
+    texts = [text for text in values if decimal == "," or not PLAIN_NUMBER.fullmatch(text)]
+    if not texts:  # most columns
+        return set()
+    unit, numbers = number_units.split(form)
+    bare = number_units.remove(number_forms.with_signs(pl.Series(texts)), unit)
+    are_read = number_forms.are_readable(bare, "" if unit in number_units.TIMES else decimal, numbers)
+    return {text for text, is_read in zip(texts, are_read, strict=True) if not is_read}
+
+
 def tables(request: Request) -> tuple[pa.Table, None]:
     """The rows, and None for products: the arguments of `Predictor.predict`.
 
@@ -190,9 +209,8 @@ def columns(training: dict[str, Any]) -> dict[str, str]:
     return {column: "true or false" if kind == "truth" else kind for column, kind in kinds.items()}
 
 
-def _fits(kind: str, value: Value, form: str, config: dict[str, Any]) -> bool:
-    """Whether a value can be a cell of a column that holds `kind`. A number may also be a text, which is blank or has the
-    separators, signs and unit of numbers in files. form : of the numbers in training."""
+def _fits(kind: str, value: Value) -> bool:
+    """Whether a value can be a cell of a column that holds `kind`; texts in columns of numbers and dates are not checked."""
     if isinstance(value, list | dict):
         return False
     if value is None or kind == "text":
@@ -203,10 +221,4 @@ def _fits(kind: str, value: Value, form: str, config: dict[str, Any]) -> bool:
         return False
     if kind == "date":
         return not isinstance(value, float) or value.is_integer()
-    if not isinstance(value, str):
-        return value not in (math.inf, -math.inf)
-    if not value.strip() or (PLAIN_NUMBER.fullmatch(value.strip()) and config.get("decimal") != ","):
-        return True  # most texts, without the time of a Series for each
-    unit, numbers = number_units.split(form)
-    bare = number_units.remove(number_forms.with_signs(pl.Series([value.strip()])), unit)
-    return number_forms.is_readable(bare, "" if unit in number_units.TIMES else config.get("decimal", ""), numbers)
+    return value not in (math.inf, -math.inf)

@@ -25,7 +25,7 @@ from ensemble.predictor import fitting
 from ensemble.predictor.loaded import Predictor
 from ensemble.predictor.service import make_app
 from ensemble.predictor.settings import ServeConfig
-from ensemble.recipes.table import requests
+from ensemble.recipes.table import number_forms, requests
 from ensemble.trees import threads
 
 LIKE: dict[str, Any] = {
@@ -81,6 +81,18 @@ def test_a_decimal_point_is_refused_if_the_mark_is_a_comma(unit: str) -> None:
         problem = requests.problem(request_of({"x": f"{text}{unit}"}), like)
         assert problem
         assert problem[1] == f"\"{text}{unit}\" does not fit: the column 'x' holds numbers with decimal commas"
+
+
+def test_the_texts_of_a_column_are_examined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request with 100,000 durations, or prices such as $1,200, would take minutes."""
+    with_signs, sizes = number_forms.with_signs, []
+    monkeypatch.setattr(number_forms, "with_signs", lambda cells: sizes.append(len(cells)) or with_signs(cells))
+    like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": "13:45, in hours"}]}
+    rows = [{"x": f"{number // 60}:{number % 60:02}"} for number in range(300)]
+    assert requests.problem(request_of(*rows), like) is None
+    problem = requests.problem(request_of(*rows, {"x": "9:5x"}), like)
+    assert problem == (["rows", 300, "x"], "\"9:5x\" does not fit: the column 'x' holds numbers")
+    assert len(sizes) < 10
 
 
 def test_names_have_no_blanks_around_them() -> None:
