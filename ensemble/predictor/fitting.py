@@ -47,6 +47,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raw = files[0] if len(files) == 1 and types.get("source") is str else files
         given = json.loads(json.dumps({**settings, "source": raw, "out": str(out)}, default=_as_json))
         for key, values in given.items():
+            if key in settings and types.get(key) is str and isinstance(values, list):  # as in target=frame["y"]
+                raise UserError(f"{key} is a list of {len(values):,} values: give one text, such as the name of a column")
             if types.get(key) == tuple[str, ...] and isinstance(values, list):  # as in missing=[-999.0]
                 given[key] = [str(value) if isinstance(value, float) else value for value in values]
         content = json.dumps(configuration.literal(given), ensure_ascii=False)

@@ -252,7 +252,7 @@ def test_the_schema_describes_the_columns() -> None:
 
 
 def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
-    """The message would begin with the name of a temporary file, or a pipe would stay open."""
+    """The message would begin with the name of a temporary file or be about YAML, or a pipe would stay open."""
     with pytest.raises(UserError, match=r"^there is no setting 'tarket'; did you mean 'target'"):
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
     with pytest.raises(UserError, match="seed=-1 is impossible"):  # NumPy's integers are accepted
@@ -261,6 +261,8 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="z", missing=[-999.0])
     with pytest.raises(UserError, match="drop=x: the table has no such column"):
         Predictor.fit(pl.DataFrame({"y": [1, 2]}), out=tmp_path / "out", target="y", drop=pd.DataFrame({"x": []}).columns)
+    with pytest.raises(UserError, match=r"^target is a list of 20,000 values: give one text, such as the name of a column$"):
+        Predictor.fit(pl.DataFrame({"x": range(20_000)}), out=tmp_path / "out", target=pd.Series(range(20_000)))
     with pytest.raises(
         UserError, match="is not a setting: give a string, a number, true or false, or a list of them"
     ) as caught:
