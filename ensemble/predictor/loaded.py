@@ -245,7 +245,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**new_data.environment(), "TQDM_DISABLE": "1"},
+            env={**new_data.environment(), "TQDM_DISABLE": "1", "PYTHONOPTIMIZE": ""},  # LightGBM needs docstrings
         )
         weakref.finalize(self, _end_unused, self.process, self._loaded_by)
         self._send(config)

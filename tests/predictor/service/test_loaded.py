@@ -171,6 +171,13 @@ def test_the_number_of_threads_is_printed_once(trees: Path, capfd: pytest.Captur
     assert capfd.readouterr().err.count("OMP_NUM_THREADS=2 ") == 1
 
 
+def test_a_program_without_docstrings_predicts(trees: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an image with PYTHONOPTIMIZE=2 the import of LightGBM would fail: 'NoneType' has no attribute 'partition'."""
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    with Predictor.load(trees, threads=1) as loaded:
+        assert loaded.lost() == []
+
+
 def test_the_processes_of_a_predictor_that_is_deleted_end(trees: Path) -> None:
     """A notebook that loads an ensemble again and again would keep the processes of all of them."""
     predictor = Predictor.load(trees, threads=1)
