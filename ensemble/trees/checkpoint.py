@@ -97,7 +97,7 @@ class Checkpoints:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the checkpoints against other commands that resume this member; `UserError` after `folders.LOCK_WAIT_S`."""
+        """Lock the checkpoints against other commands that train this member; `UserError` after `folders.LOCK_WAIT_S`."""
         while True:
             with suppress(OSError):  # a parent that cannot be written: the training itself raises the error
                 self.folder.mkdir(parents=True, exist_ok=True)

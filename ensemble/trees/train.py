@@ -68,7 +68,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
 
 
 def _train(config: TreesConfig, resume: str, rank_info: RankInfo, bag: str, lock: ExitStack) -> dict[str, Any]:
-    """As `train`. No other command that resumes may train this member until `lock` is closed."""
+    """As `train`. No other command may train this member until `lock` is closed."""
     check(config)
     memory.reset_peak()
     began, peak_mb = time.monotonic(), memory.peak()
@@ -264,9 +264,9 @@ def _start(
 ) -> dict[str, Any]:
     """The model, history, memory mode and learning rate to start with, or the summary of a finished member; `UserError` if
     `out` cannot be written, or if its checkpoints must not be resumed or replaced."""
+    folders.refuse_inside(config.out)  # before a folder is created there
+    lock.enter_context(checkpoints.locked())
     if resume:
-        folders.refuse_inside(config.out)  # before a folder is created there
-        lock.enter_context(checkpoints.locked())
         checkpoints.sweep()
         if not config.overwrite and (summary := _finished_summary(config, state)):
             checkpoints.clear()

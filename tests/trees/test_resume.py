@@ -207,7 +207,10 @@ def test_a_training_resumes_only_on_request(prepared: Path, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out"]
 
 
-def test_one_command_trains_a_member_at_a_time(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("resume", ["auto", ""])
+def test_one_command_trains_a_member_at_a_time(
+    resume: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job that is submitted twice would delete the files that the other one is writing."""
     settings = config("xgboost", prepared, tmp_path / "out")
     monkeypatch.setattr(folders, "LOCK_WAIT_S", 0.2)
@@ -215,8 +218,8 @@ def test_one_command_trains_a_member_at_a_time(prepared: Path, tmp_path: Path, m
     with checkpoints.locked():
         checkpoints.clear()  # as a training does that starts anew
         with pytest.raises(UserError, match=r"another command is training .*out, with checkpoints in .*: wait until it has"):
-            train.train(settings, "auto")
-    train.train(settings, "auto")
+            train.train(settings, resume)
+    train.train(settings, resume)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
