@@ -138,6 +138,9 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
         if (resume_from / "checkpoints").is_dir():
             raise UserError(f"{resume} is the folder of a run: name a checkpoint in {resume_from / 'checkpoints'}")
         folders.verify(resume_from)
+    if started_before and not resume_from and (run / folders.NAME).exists():
+        fix = "choose another out=…, or delete it to train again"
+        raise UserError(f"{run} is complete, and has no checkpoint to continue from: {fix}")
     if resume == "last" and not resume_from:
         delete = "delete it and " if run.exists() else ""
         raise UserError(f"there is no checkpoint to resume from in {run}: {delete}start without --resume")

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,3 +157,15 @@ def test_a_run_that_is_continued_is_not_done(config: TrainConfig, accelerator: A
         launch.to_predict([Path(config.out)])
     loop.train(Toy(), longer, accelerator, "last")
     assert folders.read_json(Path(config.out, "summary.json"))["status"] == "done"
+
+
+def test_a_finished_run_without_checkpoints_is_kept(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A job that is submitted again after its checkpoints were deleted, to save space, would delete its best weights."""
+    loop.train(Toy(), config, accelerator)
+    shutil.rmtree(Path(config.out, "checkpoints"))
+    for resume in ("auto", "last"):
+        with pytest.raises(UserError, match=r"run is complete, and has no checkpoint to continue from: choose another out"):
+            loop.train(Toy(), config, accelerator, resume)
+    assert status(Path(config.out)) == ["done"]
+    for name in ("", "best", "final"):
+        folders.verify(Path(config.out, name))
