@@ -128,7 +128,8 @@ def open_run(
 def _open(run: Path, description: dict[str, Any], resume: str, override: bool, stack: ExitStack) -> Path | None:
     """The part of `open_run` for the main process: find the checkpoint, check it, and write the files of the folder."""
     resume_from, is_in_place = None, resume in ("", "last", "auto")
-    started_before = resume in ("last", "auto") and _is_run(run)
+    # A copy of the checkpoints alone is continued only on request
+    started_before = (resume in ("last", "auto") and _is_run(run)) or (resume == "last" and bool(folders.checkpoints(run)))
     if started_before:
         stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S))
         checkpoint.clean_up(run)

@@ -169,3 +169,19 @@ def test_a_finished_run_without_checkpoints_is_kept(config: TrainConfig, acceler
     assert status(Path(config.out)) == ["done"]
     for name in ("", "best", "final"):
         folders.verify(Path(config.out, name))
+
+
+def test_checkpoints_are_sufficient_to_resume(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A copy of the checkpoints alone could not be resumed: `auto` advised `last`, and `last` to delete the folder."""
+    killed = Toy()
+    killed.crash_at = 8
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(killed, config, accelerator)
+    run = Path(config.out)
+    for path in set(run.iterdir()) - {run / "checkpoints"}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UserError, match=r"exists already: .*, or add --resume last to continue from its last checkpoint"):
+        loop.train(Toy(), config, accelerator, "auto")
+    toy = Toy()
+    assert loop.train(toy, config, accelerator, "last")["status"] == "done"
+    assert toy.num_micro_batches == 1 + 12 - 6, "it starts at the checkpoint"
