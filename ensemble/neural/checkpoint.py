@@ -85,15 +85,18 @@ def is_sharded(folder: Path) -> bool:
 
 def newest_intact(run: Path, log: Callable[[str], None]) -> Path | None:
     """The newest checkpoint of a run whose files match their checksums; newer, damaged ones are logged and renamed."""
-    for folder in reversed(folders.checkpoints(run)):
-        try:
-            folders.verify(folder)
-        except UserError as error:
-            renamed = folders.set_aside(folder, FILE_NAMES)
-            log(f"skipping a damaged checkpoint, renamed to {renamed.name}: {error}")
-        else:
-            return folder
-    return None
+    return next((folder for folder in reversed(folders.checkpoints(run)) if is_intact(folder, log)), None)
+
+
+def is_intact(folder: Path, log: Callable[[str], None]) -> bool:
+    """Whether the files of a checkpoint match their checksums; if they do not, it is logged and renamed."""
+    try:
+        folders.verify(folder)
+    except UserError as error:
+        renamed = folders.set_aside(folder, FILE_NAMES)
+        log(f"skipping a damaged checkpoint, renamed to {renamed.name}: {error}")
+        return False
+    return True
 
 
 def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:

@@ -163,9 +163,11 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
             has_checkpoint = bool(folders.checkpoints(run))
             fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"
             raise UserError(f"{run} exists already: choose another out=…, or {fix}")
-    if started_before and not resume_from:  # weights of the start that is repeated, maybe with other settings
-        for name in ("best", "final"):
-            folders.discard(run / name)
+    for weights in (run / "best", run / "final") if started_before else ():
+        if not resume_from:  # those of the start that is repeated, maybe with other settings
+            folders.discard(weights)
+        elif weights.exists():
+            checkpoint.is_intact(weights, print)  # new weights do not replace a damaged folder
     (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done
     if resume_from and not is_in_place:  # so that --resume auto finds it in the new run
         copy = checkpoint.step_folder(run, saved["progress"]["step"])

@@ -27,9 +27,9 @@ from ensemble.predictor.new_data import without_launcher
 from ensemble.signals import end_with_parent
 
 FILES_OF_A_RUN = (
-    ".failed", "best", "checkpoints", "collectives.rank*.json", "config.json", "curves.txt", "environment.json", "final",
-    "flight_recorder.rank*", "manifest.json", "metrics.jsonl", "newest", "nonfinite", "profile", "status", "summary.json",
-    "tensorboard", "train.log", "trial", "val.log",
+    ".failed", "best", "checkpoints", "collectives.rank*.json", "config.json", "curves.txt", "damaged-best*",
+    "damaged-final*", "environment.json", "final", "flight_recorder.rank*", "manifest.json", "metrics.jsonl", "newest",
+    "nonfinite", "profile", "status", "summary.json", "tensorboard", "train.log", "trial", "val.log",
 )  # fmt: skip
 """Names, and patterns of names, of the files and folders that a training writes into the folder of its run."""
 ENDING_S, ENDING_PER_ROW_S, PREDICTING_S = 3.0, 4e-5, 8.0

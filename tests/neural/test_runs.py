@@ -185,3 +185,17 @@ def test_checkpoints_are_sufficient_to_resume(config: TrainConfig, accelerator: 
     toy = Toy()
     assert loop.train(toy, config, accelerator, "last")["status"] == "done"
     assert toy.num_micro_batches == 1 + 12 - 6, "it starts at the checkpoint"
+
+
+@pytest.mark.parametrize("name", ["best", "final"])
+@pytest.mark.parametrize("file", ["model.safetensors", "state.json", "manifest.json"])
+def test_damaged_weights_are_written_again(
+    file: str, name: str, config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run could not be resumed, or would end with weights that cannot be loaded."""
+    toy = Toy()
+    loop.train(toy, config, accelerator)
+    Path(config.out, name, file).write_text("{")
+    loop.train(toy, config, accelerator, "last")
+    assert f"skipping a damaged checkpoint, renamed to damaged-{name}: " in capsys.readouterr().out
+    folders.verify(Path(config.out, name))
