@@ -278,7 +278,8 @@ def requested_processes(arguments: list[str]) -> dict[str, Any]:
     from accelerate.commands.launch import launch_command_parser
 
     args = launch_command_parser().parse_args(arguments)
-    file = args.config_file or (default_config_file if os.path.isfile(default_config_file) else None)
+    has_default = os.path.isfile(default_config_file) and not args.cpu  # with --cpu the launcher ignores this file
+    file = args.config_file or (default_config_file if has_default else None)
     settings = load_config_from_file(file) if file else None
     named_file = yaml.safe_load(Path(args.config_file).read_text(encoding="utf-8")) if args.config_file else {}
     return {

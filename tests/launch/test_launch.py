@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scripts_run
 import torch
+from accelerate.commands.config import config_args
 from launcher import ACCELERATE, MULTI_CPU, MULTI_GPU, PREDICT, ROOT, SINGLE_CPU, TRAIN, run
 from safetensors.torch import load_file
 
@@ -198,3 +199,11 @@ def test_the_arguments_of_the_launcher_are_parsed(tmp_path: Path) -> None:
         assert request["needs_gpu"] == (MULTI_GPU[1] in command)
     for other in (["python", "x.py"], ["accelerate", "config"], ["bash", "-c", "accelerate launch x.py"], []):
         assert launch.launch_arguments(other) is None
+
+
+def test_the_default_file_counts_without_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate ignores its default file with --cpu: the training would be refused, since the file asks for two GPUs."""
+    monkeypatch.setattr(config_args, "default_config_file", MULTI_GPU[1])
+    assert launch.requested_processes(["x.py"])["num_processes"] == 2
+    assert launch.requested_processes(["--cpu", "x.py"])["num_processes"] is None
+    assert launch.requested_processes(["--cpu", *MULTI_CPU, "x.py"])["num_processes"] == 2
