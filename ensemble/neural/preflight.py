@@ -134,14 +134,15 @@ def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, acc
     if available is None:
         return
     parts: dict[str, int] = {}
+    num_rows = min(plan.micro_batch_size, plan.num_rows)
     settings = ["batch_size or micro_batch_size"]
     if hasattr(recipe, "size"):
-        size: Size = recipe.size(plan.micro_batch_size)
+        size: Size = recipe.size(num_rows)
         is_whole_on_cpu = accelerator.device.type == "cpu" and not is_sharded(accelerator)
         copies = 4 + bool(config.ema_decay) if is_whole_on_cpu else 1
         parts[f"{size.num_parameters:,} parameters"] = 4 * copies * size.num_parameters
         if is_whole_on_cpu:
-            parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes
+            parts[f"a batch of {num_rows}"] = size.batch_bytes
         settings = [*size.settings, *settings]
     order_bytes = 8 * plan.num_rows
     needed = order_bytes + sum(parts.values())

@@ -16,6 +16,7 @@ from ensemble.neural import preflight
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.preflight import activation_bytes, mean_instead_of_sum, optimizer_state_bytes, summary
 from ensemble.neural.settings import TrainConfig
+from ensemble.recipe import Size
 
 PLAN = BatchPlan(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
 
@@ -112,6 +113,17 @@ def test_a_dry_run_halves_the_micro_batch_as_a_training_does(config: TrainConfig
             return super().step(model, batch, state)
 
     assert "16 = 4 × 1 ranks × 4 accumulated\n" in preflight.describe(Limited(), config, accelerator)
+
+
+def test_a_batch_needs_memory_for_the_rows_of_the_split_only(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A batch size above the number of rows, for one step per epoch, would be refused for memory that no step uses."""
+
+    class Sized(Toy):
+        def size(self, num_rows: int) -> Size:
+            return Size(num_parameters=1, batch_bytes=1000 * num_rows, settings=())
+
+    config = dataclasses.replace(config, batch_size=10**15)
+    assert "1 steps per epoch" in preflight.describe(Sized(), config, accelerator)
 
 
 def test_the_summary_names_what_is_not_estimated() -> None:
