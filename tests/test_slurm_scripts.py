@@ -3,24 +3,10 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-
-
-def on_a_node(programs: Path, *words: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """slurm/node.sh on the only node of a job, which has few programs."""
-    for program in ("bash", "hostname", "sed", "grep"):
-        (programs / program).symlink_to(str(shutil.which(program)))
-    (programs / "python").symlink_to(sys.executable)
-    job = {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "10000"}
-    environment = {"PATH": str(programs), **job, **variables}
-    command = ["bash", ROOT / "slurm/node.sh", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+from batch_scripts import ROOT, array_of, as_a_job, on_a_node, submitted
 
 
 def test_a_job_on_one_node_needs_no_program_ip(tmp_path: Path) -> None:
@@ -105,33 +91,6 @@ def test_a_yaml_may_end_in_yml(tmp_path: Path) -> None:
     shutil.copy(ROOT / "accelerate_configs/single_cpu.yaml", tmp_path / "my.yml")
     done = on_a_node(tmp_path, tmp_path / "my.yml", "x.py")
     assert (done.returncode, f"--config_file {tmp_path}/my.yml x.py" in done.stdout) == (0, True), done.stderr
-
-
-def as_a_job(
-    programs: Path,
-    script: str,
-    *words: str,
-    srun: str = 'echo "$@"',
-    job: str = "ArrayJobId=7",
-    log: Any = subprocess.PIPE,
-    **variables: str,
-) -> "subprocess.CompletedProcess[str]":
-    """A .slurm file as the batch script of a job on one node; `srun` prints its command instead of running it.
-
-    job : what Slurm says about the job. log : the file of its stderr, which job.sh can read
-    """
-    scontrol = f"case $2 in hostnames) echo node1 ;; job) echo {job} ;; esac"
-    for name, body in {"srun": srun, "scontrol": scontrol, "python": "true"}.items():
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
-    (programs / "environment/bin").mkdir(parents=True)
-    (programs / "environment/bin/python").symlink_to(programs / "python")
-    facts = {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
-    path = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHON_ENVIRONMENT": str(programs / "environment")}
-    command = ["bash", ROOT / "slurm" / script, *words]
-    environment = {**path, **facts, **variables}
-    streams = {"stdout": subprocess.PIPE, "stderr": log}
-    return subprocess.run(command, env=environment, **streams, text=True, timeout=60, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (3, 4, 5), (7,), (1, 3), (0, 2, 4)])
@@ -399,12 +358,6 @@ def test_another_environment_than_that_of_the_site_is_not_used(tmp_path: Path) -
     assert f"-m venv {tmp_path}/absent" in made.stdout
 
 
-def array_of(num_tasks: int, step: int = 1) -> dict[str, str]:
-    """The variables of the first task of an array."""
-    facts = {"JOB_ID": 7, "TASK_ID": 0, "TASK_MIN": 0, "TASK_MAX": (num_tasks - 1) * step, "TASK_COUNT": num_tasks}
-    return {f"SLURM_ARRAY_{name}": str(value) for name, value in facts.items()}
-
-
 def test_an_array_with_gaps_does_not_fit_a_part_of_the_copies(tmp_path: Path) -> None:
     """The first task would train its part of the copies for hours, and the second end with an error."""
     done = as_a_job(tmp_path, "fit.slurm", "--stage", "copies", f"out={tmp_path}/fit", **array_of(2, step=2))
@@ -450,16 +403,6 @@ def test_a_whole_fit_needs_the_job_of_a_network() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: 'train_tree_models.slurm' is none of train_cpu.slurm train_multi_gpu.slurm ")
     assert "train_tree_models.slurm" not in done.stderr.partition(" is none of ")[2]
-
-
-def submitted(programs: Path, words: str, project: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """`sbatch` of slurm/site.sh with these words, in the project's folder; prints the words for Slurm's own sbatch."""
-    for name, body in {"sbatch": 'echo "$@"', "sinfo": "echo gpu"}.items():
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
-    command = ["bash", "-c", f"source slurm/site.sh; sbatch {words}"]
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=project)
 
 
 def test_a_job_whose_log_cannot_be_written_is_not_submitted(tmp_path: Path) -> None:
