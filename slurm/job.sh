@@ -38,6 +38,8 @@ fail() {
   exit 2
 }
 
+[[ $MAX_RESTARTS =~ ^[0-9]+$ ]] || fail "slurm/site.sh: MAX_RESTARTS=$MAX_RESTARTS is not a whole number of 0 or more"
+
 step= # the process id of the srun that runs the training
 signalled=
 finished= # a member that was finished after the warning signal
