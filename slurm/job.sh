@@ -248,8 +248,8 @@ train() {
       ;;
     lost | running) # running: no rank was alive to set the status
       reason=${reason:-a process ended without a message, as when it runs out of memory}
-      losses=${SLURM_RESTART_COUNT:-0} # without a log file
-      [ ! -f "$log" ] || losses=$(trap "" TERM; grep -acFe "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
+      losses=${SLURM_RESTART_COUNT:-0} # without a log file, or if each start has another or empties it
+      [ "$log_size" = 0 ] || losses=$(trap "" TERM; grep -acFe "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
       if [ "$losses" -ge "$MAX_RESTARTS" ]; then
         say "failed: lost again after the MAX_RESTARTS=$MAX_RESTARTS restarts: $reason"
       else

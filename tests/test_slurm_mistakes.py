@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from batch_scripts import as_a_job
+from batch_scripts import STARTED, as_a_job
 
 
 @pytest.mark.parametrize("number", ["", "three", "-1"])
@@ -13,3 +13,11 @@ def test_a_wrong_number_of_restarts_is_refused(number: str, tmp_path: Path) -> N
     done = as_a_job(tmp_path, *words, srun="exit 137", MAX_RESTARTS=number)
     assert done.returncode == 2, done.stderr
     assert f"slurm/site.sh: MAX_RESTARTS={number} is not a whole number of 0 or more" in done.stderr
+
+
+def test_losses_count_if_each_start_empties_the_log(tmp_path: Path) -> None:
+    """With --open-mode=truncate, or %N in the name of the log, a job that runs out of memory would be requeued for ever."""
+    words, srun = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run"), STARTED.format(out=tmp_path / "run")
+    with (tmp_path / "job.log").open("a+", encoding="utf-8") as log:
+        done = as_a_job(tmp_path, *words, srun=srun, log=log, MAX_RESTARTS="3", SLURM_RESTART_COUNT="3")
+    assert (done.returncode, "failed: lost again after" in (tmp_path / "job.log").read_text()) == (1, True)

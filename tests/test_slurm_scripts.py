@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from batch_scripts import ROOT, array_of, as_a_job, on_a_node, submitted
+from batch_scripts import ROOT, STARTED, array_of, as_a_job, on_a_node, submitted
 
 
 def test_a_job_on_one_node_needs_no_program_ip(tmp_path: Path) -> None:
@@ -249,7 +249,6 @@ def test_arguments_beside_those_of_a_fit_are_used(tmp_path: Path) -> None:
 
 
 DONE_THEN_WARNED = "mkdir -p {out}; echo done >{out}/status; kill -USR1 $PPID; sleep 1; exit 1"
-STARTED = "mkdir -p {out}; echo running >{out}/status; exit 1"
 
 
 @pytest.mark.parametrize(

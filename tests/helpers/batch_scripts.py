@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+STARTED = "mkdir -p {out}; echo running >{out}/status; exit 1"
+"""The `srun` of a training whose processes are killed after its start."""
 
 
 def on_a_node(programs: Path, *words: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
