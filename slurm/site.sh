@@ -47,7 +47,7 @@ sbatch() {
 }
 
 submit() {
-  local word file='' gpus='' output=${SBATCH_OUTPUT:-} partition known words=() options=() untyped='' option=''
+  local word file='' gpus='' output=${SBATCH_OUTPUT:-} partition known words=() options=() untyped='' option='' moved=''
   for word in "$@"; do
     if [ -n "$option" ]; then
       word="$option=$word" option=''
@@ -58,6 +58,7 @@ submit() {
     case $word in
       *.slurm) [ -n "$file" ] || file=$word ;;
       --gpus* | --gres* | -G*) [ -n "$file" ] || gpus=$word ;;
+      --chdir* | -D*) [ -n "$file" ] || moved=$word ;;
       --output* | -o*) [ -n "$file" ] || output=$word ;;
     esac
     if [ -n "$GPU_KIND" ] && [ -z "$file" ]; then
@@ -72,6 +73,10 @@ submit() {
   if [ -z "$file" ]; then # no .slurm file
     command sbatch "$@"
     return
+  fi
+  if [ -n "$moved" ]; then
+    echo "error: $moved: the job must run in the project's folder: leave this option out" >&2
+    return 2
   fi
   if [ -n "$untyped" ]; then
     echo "error: $untyped does not name a kind of GPU: write --gpus-per-node=N (the kind is added), or $GPU_KIND:N for N" >&2

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from batch_scripts import STARTED, as_a_job
+from batch_scripts import ROOT, STARTED, as_a_job, submitted
 
 
 @pytest.mark.parametrize("number", ["", "three", "-1"])
@@ -21,3 +21,13 @@ def test_losses_count_if_each_start_empties_the_log(tmp_path: Path) -> None:
     with (tmp_path / "job.log").open("a+", encoding="utf-8") as log:
         done = as_a_job(tmp_path, *words, srun=srun, log=log, MAX_RESTARTS="3", SLURM_RESTART_COUNT="3")
     assert (done.returncode, "failed: lost again after" in (tmp_path / "job.log").read_text()) == (1, True)
+
+
+@pytest.mark.parametrize("option", ["--chdir=/tmp", "--chdir /tmp", "-D /tmp", "-D/tmp"])
+def test_another_folder_for_a_job_is_refused(option: str, tmp_path: Path) -> None:
+    """Slurm would accept the job, and end it without a log: its scripts and the folder of its log are in the project."""
+    done = submitted(tmp_path, f"{option} slurm/train_cpu.slurm out=runs/x", ROOT)
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    assert "the job must run in the project's folder: leave this option out" in done.stderr
+    done = submitted(tmp_path, f"{option} --wrap hostname", ROOT)
+    assert (done.returncode, done.stdout) == (0, f"{option} --wrap hostname\n"), "no job of this project"
