@@ -96,7 +96,7 @@ submit() {
   fi
   if [ -n "$partition" ]; then
     known=$(sinfo --all --noheader --format=%R | sort -u | paste -sd ' ' -)
-    for word in ${partition//,/ }; do
+    for word in ${known:+${partition//,/ }}; do # none if sinfo fails: then sbatch fails too
       case " $known " in *" $word "*) continue ;; esac
       echo "error: slurm/site.sh names the partition '$word', which this cluster does not have: choose from $known" >&2
       return 2

@@ -31,3 +31,9 @@ def test_another_folder_for_a_job_is_refused(option: str, tmp_path: Path) -> Non
     assert "the job must run in the project's folder: leave this option out" in done.stderr
     done = submitted(tmp_path, f"{option} --wrap hostname", ROOT)
     assert (done.returncode, done.stdout) == (0, f"{option} --wrap hostname\n"), "no job of this project"
+
+
+def test_a_partition_is_not_blamed_while_the_controller_does_not_answer(tmp_path: Path) -> None:
+    """The error would say that this cluster has no such partition, and name no other one."""
+    done = submitted(tmp_path, "slurm/doctor.slurm", ROOT, sinfo="exit 1", PARTITION="gpu")
+    assert (done.returncode, done.stdout) == (0, "--partition=gpu slurm/doctor.slurm\n"), done.stderr

@@ -56,9 +56,11 @@ def array_of(num_tasks: int, step: int = 1) -> dict[str, str]:
     return {f"SLURM_ARRAY_{name}": str(value) for name, value in facts.items()}
 
 
-def submitted(programs: Path, words: str, project: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+def submitted(
+    programs: Path, words: str, project: Path, sinfo: str = "echo gpu", **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """`sbatch` of slurm/site.sh with these words, in the project's folder; prints the words for Slurm's own sbatch."""
-    for name, body in {"sbatch": 'echo "$@"', "sinfo": "echo gpu"}.items():
+    for name, body in {"sbatch": 'echo "$@"', "sinfo": sinfo}.items():
         (programs / name).write_text(f"#!/bin/bash\n{body}\n")
         (programs / name).chmod(0o755)
     command = ["bash", "-c", f"source slurm/site.sh; sbatch {words}"]
