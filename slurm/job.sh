@@ -127,15 +127,16 @@ if [ -n "$(value fit "$@")" ]; then
   set -- "${words[@]}"
 fi
 
-# Sets `recipe` to the option --recipe NAME among the arguments, or to nothing, and `words` to the other arguments
+# Sets `recipe` to the option --recipe NAME among the arguments, or to nothing, and `words` to the other arguments, of which
+# --config FILE becomes one word
 # shellcheck disable=SC2034  # used by the .slurm files
 take_recipe() {
   recipe=() words=()
   while [ $# -gt 0 ]; do
     case $1 in
-      --recipe)
-        [ $# -gt 1 ] || fail "--recipe needs a name after it"
-        recipe=(--recipe "$2")
+      --recipe | --config)
+        [ $# -gt 1 ] || fail "$1 needs a value after it"
+        if [ "$1" = --recipe ]; then recipe=(--recipe "$2"); else words+=("--config=$2"); fi
         shift
         ;;
       --recipe=*) recipe=("$1") ;;

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from batch_scripts import ROOT, STARTED, as_a_job, submitted
+from batch_scripts import ROOT, STARTED, array_of, as_a_job, submitted
 
 
 @pytest.mark.parametrize("number", ["", "three", "-1"])
@@ -37,3 +37,19 @@ def test_a_partition_is_not_blamed_while_the_controller_does_not_answer(tmp_path
     """The error would say that this cluster has no such partition, and name no other one."""
     done = submitted(tmp_path, "slurm/doctor.slurm", ROOT, sinfo="exit 1", PARTITION="gpu")
     assert (done.returncode, done.stdout) == (0, "--partition=gpu slurm/doctor.slurm\n"), done.stderr
+
+
+def test_a_file_of_settings_is_no_category_and_no_member(tmp_path: Path) -> None:
+    """The jobs would take --config and FILE for raw files to prepare, or for members to predict with."""
+    words = ("--recipe", "table", "--config", "my.yaml", "out=prepared")
+    done = as_a_job(tmp_path, "prepare_data.slurm", *words, **array_of(1))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" overwrite=true --recipe table --config=my.yaml out=prepared\n")
+    for script in ("ensemble", "report"):
+        (tmp_path / script).mkdir()
+        done = as_a_job(tmp_path / script, f"{script}.slurm", "--config", "my.yaml", "data=prepared", f"out={tmp_path}")
+        assert "member=--config" not in done.stdout
+        assert " --config=my.yaml" in done.stdout.splitlines()[-1], done.stderr
+    (tmp_path / "again").mkdir()
+    done = as_a_job(tmp_path / "again", "prepare_data.slurm", "--config", **array_of(1))
+    assert (done.returncode, "error: --config needs a value after it" in done.stderr) == (2, True), done.stderr
