@@ -48,6 +48,10 @@ requeued= # not empty once Slurm ends or has requeued the job: it accepts no fur
 trap 'signalled=USR1; [ -z "$step" ] || warn' USR1
 trap 'signalled=TERM' TERM
 
+for variable in PYTHON_ENVIRONMENT SCRATCH_FOLDER; do
+  [[ ${!variable} != \~* ]] ||
+    fail "slurm/site.sh: $variable=${!variable} begins with ~, which is not expanded in quotes: write \$HOME"
+done
 if [ -n "$MODULES" ]; then
   # shellcheck disable=SC2086  # several words
   module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists the available ones"
@@ -189,6 +193,7 @@ train() {
   local status_folder=$1 log log_size=0 before saved_before code again status=failed reason second losses
   shift
   [ -n "$(value out "$@")" ] || fail "there is no argument out=FOLDER, which names where to write"
+  [[ $(value out "$@") != \~* ]] || fail "out=$(value out "$@") begins with ~, which only shells expand: write the full path"
   case " $* " in # of two --resume the last one, of this script, would count
     *" --resume auto "* | *" --resume=auto "*) ;;
     *" --resume "* | *" --resume="*) fail "a job resumes by itself, from the newest checkpoint of out=: leave --resume out" ;;

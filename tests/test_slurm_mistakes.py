@@ -1,5 +1,6 @@
 """Mistakes in slurm/site.sh, in options of sbatch and in arguments of jobs: one sentence, before any work. No cluster."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,20 @@ def test_a_file_of_settings_is_no_category_and_no_member(tmp_path: Path) -> None
     (tmp_path / "again").mkdir()
     done = as_a_job(tmp_path / "again", "prepare_data.slurm", "--config", **array_of(1))
     assert (done.returncode, "error: --config needs a value after it" in done.stderr) == (2, True), done.stderr
+
+
+def test_no_folder_named_tilde_is_created(tmp_path: Path) -> None:
+    """`rm -r ~` would delete the user's home instead of it. zsh does not expand out=~/run, and no shell does in quotes."""
+    done = as_a_job(tmp_path, "train_cpu.slurm", "data=prepared", "out=~/ensemble-test/run")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "out=~/ensemble-test/run begins with ~, which only shells expand: write the full path" in done.stderr
+    assert not os.path.lexists(ROOT / "~")
+
+
+@pytest.mark.parametrize("variable", ["PYTHON_ENVIRONMENT", "SCRATCH_FOLDER"])
+def test_a_tilde_in_the_site_is_named(variable: str, tmp_path: Path) -> None:
+    """The error would propose a command that creates the environment in the home folder, where no job would find it."""
+    words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run")
+    done = as_a_job(tmp_path, *words, **{variable: "~/folder"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"slurm/site.sh: {variable}=~/folder begins with ~, which is not expanded in quotes: write $HOME" in done.stderr
