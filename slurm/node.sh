@@ -30,8 +30,9 @@ for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
   [ -n "$name" ] || continue
   command -v ip >/dev/null || fail "there is no program \`ip\`, which lists the network interfaces: install iproute2"
   known=$(ip -brief link | sed 's/[@ ].*//')
-  # NCCL also accepts lists and patterns
-  [[ $name == *[=^,]* ]] || grep -q "^$name" <<<"$known" ||
+  if [ "$variable" = GLOO_SOCKET_IFNAME ]; then pattern="^$name\$"; else pattern="^$name"; fi
+  # NCCL accepts the beginning of a name, and also lists and patterns
+  [[ $name == *[=^,]* ]] || grep -q "$pattern" <<<"$known" ||
     fail "slurm/site.sh: there is no interface $variable=$name: this host has ${known//$'\n'/ }"
   export "$variable=$name"
 done

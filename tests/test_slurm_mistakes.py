@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from batch_scripts import ROOT, STARTED, array_of, as_a_job, submitted
+from batch_scripts import ROOT, STARTED, array_of, as_a_job, on_a_node, submitted
 
 
 @pytest.mark.parametrize("number", ["", "three", "-1"])
@@ -71,3 +71,17 @@ def test_a_tilde_in_the_site_is_named(variable: str, tmp_path: Path) -> None:
     done = as_a_job(tmp_path, *words, **{variable: "~/folder"})
     assert (done.returncode, done.stdout) == (2, "")
     assert f"slurm/site.sh: {variable}=~/folder begins with ~, which is not expanded in quotes: write $HOME" in done.stderr
+
+
+def test_gloo_needs_the_whole_name_of_an_interface(tmp_path: Path) -> None:
+    """All ranks would fail with a traceback of Gloo, and the job would be requeued, as if ranks had been lost."""
+    for name, body in {"ip": "echo eth0 UP", "accelerate-launch": "echo $NCCL_SOCKET_IFNAME"}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    words = (tmp_path, "accelerate_configs/multi_cpu.yaml", "scripts/train.py")
+    done = on_a_node(*words, GLOO_SOCKET_IFNAME="eth", SLURM_CPUS_PER_TASK="2")
+    assert (done.returncode, "there is no interface GLOO_SOCKET_IFNAME=eth: this host has eth0" in done.stderr) == (2, True)
+    for program in ("bash", "hostname", "sed", "grep", "python"):
+        (tmp_path / program).unlink()
+    done = on_a_node(*words, NCCL_SOCKET_IFNAME="eth", GLOO_SOCKET_IFNAME="eth0", SLURM_CPUS_PER_TASK="2")
+    assert (done.returncode, done.stdout) == (0, "eth\n"), "NCCL accepts the beginning of a name"
