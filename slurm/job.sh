@@ -16,6 +16,10 @@
 # Exit codes of a job: 0 done, 1 failed, 2 user error, 75 preempted.
 
 set -uo pipefail
+[ -n "${SLURM_JOB_ID:-}" ] || {
+  echo "error: $0 is the script of a job: submit it by sbatch" >&2
+  exit 2
+}
 source slurm/site.sh
 export GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
 # The shell of another job, or --export=NONE, may have set these, which would override the resources of this job

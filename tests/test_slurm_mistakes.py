@@ -1,6 +1,7 @@
 """Mistakes in slurm/site.sh, in options of sbatch and in arguments of jobs: one sentence, before any work. No cluster."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,13 @@ def test_gloo_needs_the_whole_name_of_an_interface(tmp_path: Path) -> None:
         (tmp_path / program).unlink()
     done = on_a_node(*words, NCCL_SOCKET_IFNAME="eth", GLOO_SOCKET_IFNAME="eth0", SLURM_CPUS_PER_TASK="2")
     assert (done.returncode, done.stdout) == (0, "eth\n"), "NCCL accepts the beginning of a name"
+
+
+@pytest.mark.parametrize("script", ["train_cpu.slurm", "fit.slurm", "doctor.slurm"])
+def test_a_job_that_was_not_submitted_is_one_sentence(script: str) -> None:
+    """The only message would be that of bash, on a variable that is not set."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    command = ["bash", ROOT / "slurm" / script, "out=runs/x"]
+    done = subprocess.run(command, env=outside, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"error: {ROOT}/slurm/{script} is the script of a job: submit it by sbatch" in done.stderr
