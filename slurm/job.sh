@@ -42,6 +42,8 @@ fail() {
   exit 2
 }
 
+[[ ${ACCELERATE_CONFIG:-.yaml} == *.@(yaml|yml) ]] ||
+  fail "ACCELERATE_CONFIG=$ACCELERATE_CONFIG must end in .yaml or .yml: name a file of accelerate_configs/"
 [[ $MAX_RESTARTS =~ ^[0-9]+$ ]] || fail "slurm/site.sh: MAX_RESTARTS=$MAX_RESTARTS is not a whole number of 0 or more"
 
 step= # the process id of the srun that runs the training

@@ -96,3 +96,12 @@ def test_a_job_that_was_not_submitted_is_one_sentence(script: str) -> None:
     done = subprocess.run(command, env=outside, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert f"error: {ROOT}/slurm/{script} is the script of a job: submit it by sbatch" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["accelerate_configs/multi_cpu", "my.json"])
+def test_a_configuration_that_is_no_yaml_is_not_run_by_python(file: str, tmp_path: Path) -> None:
+    """The job would end with a NameError, or a message that Python cannot open the file, whose name lacks .yaml."""
+    words = ("train_cpu.slurm", "data=prepared", f"out={tmp_path}/run")
+    done = as_a_job(tmp_path, *words, ACCELERATE_CONFIG=file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"error: ACCELERATE_CONFIG={file} must end in .yaml or .yml: name a file of accelerate_configs/" in done.stderr
