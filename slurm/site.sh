@@ -39,7 +39,7 @@
 # them. It runs in a new bash, which reads the present version of this file
 sbatch() {
   if [ -f slurm/site.sh ]; then
-    bash -c 'source slurm/site.sh && submit "$@"' sbatch "$@"
+    bash -c 'source slurm/site.sh >&2 && submit "$@"' sbatch "$@" # only the job's id is output
   else
     echo "error: there is no slurm/site.sh here: call sbatch in the project's folder" >&2
     return 2

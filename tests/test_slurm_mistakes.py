@@ -1,6 +1,7 @@
 """Mistakes in slurm/site.sh, in options of sbatch and in arguments of jobs: one sentence, before any work. No cluster."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -105,3 +106,12 @@ def test_a_configuration_that_is_no_yaml_is_not_run_by_python(file: str, tmp_pat
     done = as_a_job(tmp_path, *words, ACCELERATE_CONFIG=file)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"error: ACCELERATE_CONFIG={file} must end in .yaml or .yml: name a file of accelerate_configs/" in done.stderr
+
+
+def test_a_site_that_prints_changes_no_job_id(tmp_path: Path) -> None:
+    """submit_all.sh would take what `module load` prints for a part of the id, and submit the first job alone."""
+    shutil.copytree(ROOT / "slurm", tmp_path / "slurm", ignore=shutil.ignore_patterns("results"))
+    site = tmp_path / "slurm/site.sh"
+    site.write_text(f"echo Loading python/3.11\n{site.read_text()}")
+    done = submitted(tmp_path, "--parsable slurm/doctor.slurm 2>&1 >ids; cat ids", tmp_path)
+    assert done.stdout.splitlines()[-1] == (tmp_path / "ids").read_text().strip() == "--parsable slurm/doctor.slurm"
