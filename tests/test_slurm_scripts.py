@@ -211,6 +211,7 @@ exit 75
         (("library=both", "out={}/run/"), "run.checkpoint", "run.checkpoint/trees-9/manifest.json"),
         (("library=both", "out={}/link"), "run.checkpoint", "run.checkpoint/trees-9/manifest.json"),
         (("--config", "{}/search.yaml", "out={}/run"), "run/xgboost/tasks/7", "run/xgboost/trials.journal"),
+        (("search={{trials: 5}}", "out={}/run"), "run/xgboost/tasks/7", "run/xgboost/trials.journal"),
     ],
 )
 def test_the_warning_reaches_any_training_of_trees(
