@@ -34,8 +34,7 @@ def main() -> None:
 
     arguments = configuration.to_dict(settings)
     results = Path(arguments.pop("results"))
-    if results.exists() and not results.is_dir():
-        raise errors.UserError(f"results={results} is not a folder: give another one")
+    folders.refuse_unwritable(results / f"{name}.json")
     environment = timing.environment()
     figures = chosen[name](**arguments)
     if figures is not None:

@@ -136,7 +136,8 @@ CASES = {
     f"{PREPARE} --config list.yaml": "the configuration file list.yaml must hold `key: value` lines",
     f"{PREPARE} --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table",
     # benchmark
-    "benchmark help_times results=file": "results=file is not a folder: give another one",
+    "benchmark help_times results=file": "file/help_times.json cannot be written, since ",
+    "benchmark help_times results=file/new": "/file is a file: choose another folder",
     # train_elastic
     "train_elastic": "the setting 'data' has no default: add data=…",
     ELASTIC: "--config_file is missing: give a file of accelerate_configs/",
