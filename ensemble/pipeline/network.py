@@ -195,7 +195,7 @@ def launch_command(
 
 def has_gpu() -> bool:
     """Whether this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide, and PyTorch is built for CUDA."""
-    is_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() not in ("", "-1")
+    is_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() not in ("", "-1", "NoDevFiles")  # the last one by Slurm
     return is_visible and (any(GPUS.glob("*")) or WSL_DRIVER.exists()) and torch_is_for_cuda()
 
 

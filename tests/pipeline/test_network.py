@@ -92,6 +92,18 @@ def test_a_gpu_of_windows_is_seen_in_its_linux(tmp_path: Path, monkeypatch: pyte
     assert network.has_gpu()
 
 
+@pytest.mark.parametrize("value", ["", "-1", "NoDevFiles"])
+def test_a_hidden_gpu_is_not_seen(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Slurm job without a GPU, on a node that has some, would train in one process instead of one for each core."""
+    (tmp_path / "0000:01:00.0").touch()
+    monkeypatch.setattr(network, "GPUS", tmp_path)
+    monkeypatch.setattr(network, "torch_is_for_cuda", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert network.has_gpu()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert not network.has_gpu()
+
+
 def test_the_build_of_pytorch_is_known_without_an_import() -> None:
     """On a machine with a GPU, but with a build for CPUs, one process would train instead of several."""
     statement = "import sys; from ensemble.pipeline import network; known = network.torch_is_for_cuda(); "
