@@ -12,7 +12,10 @@
 # environment.
 
 set -eo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ -f slurm/site.sh ] || { # paths among the arguments are relative to the current folder, and jobs run in the project's
+  echo "error: there is no slurm/site.sh here: call submit_all.sh in the project's folder" >&2
+  exit 2
+}
 source slurm/site.sh # which may name variables that only a job has
 set -u
 [ $# -gt 2 ] || {

@@ -115,3 +115,11 @@ def test_a_site_that_prints_changes_no_job_id(tmp_path: Path) -> None:
     site.write_text(f"echo Loading python/3.11\n{site.read_text()}")
     done = submitted(tmp_path, "--parsable slurm/doctor.slurm 2>&1 >ids; cat ids", tmp_path)
     assert done.stdout.splitlines()[-1] == (tmp_path / "ids").read_text().strip() == "--parsable slurm/doctor.slurm"
+
+
+def test_a_whole_fit_is_submitted_in_the_folder_of_the_project(tmp_path: Path) -> None:
+    """Relative paths, which mean files of the current folder, would be searched and written in the project's."""
+    command = ["bash", ROOT / "slurm/submit_all.sh", "runs/fit", "train_cpu.slurm", "source=[people.csv]"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: there is no slurm/site.sh here: call submit_all.sh in the project's folder" in done.stderr
