@@ -123,3 +123,15 @@ def test_a_whole_fit_is_submitted_in_the_folder_of_the_project(tmp_path: Path) -
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "error: there is no slurm/site.sh here: call submit_all.sh in the project's folder" in done.stderr
+
+
+def test_a_pattern_that_also_matches_metadata_prepares_the_reviews(tmp_path: Path) -> None:
+    """With raw/*.jsonl, the metadata of a category would be another category, with which the job fails."""
+    for name in ("toys", "meta_toys", "meta_books"):
+        (tmp_path / f"{name}.jsonl").touch()
+    files = sorted(str(file) for file in tmp_path.glob("*.jsonl"))
+    done = as_a_job(tmp_path, "prepare_data.slurm", *files, **array_of(1))
+    assert done.returncode == 0, done.stderr
+    books, toys = done.stdout.splitlines()
+    assert f" source={tmp_path}/meta_books.jsonl out=" in books, "without a file books.jsonl, it may be reviews"
+    assert f" source={tmp_path}/toys.jsonl metadata={tmp_path}/meta_toys.jsonl out=" in toys
