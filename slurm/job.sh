@@ -116,6 +116,7 @@ value() {
 }
 
 no_gaps() {
+  [ -n "${SLURM_ARRAY_TASK_ID:-}" ] || fail "there is no SLURM_ARRAY_TASK_ID, which only sbatch sets: submit this job by sbatch"
   # shellcheck disable=SC2153  # set by Slurm
   [ "$((SLURM_ARRAY_TASK_MAX - SLURM_ARRAY_TASK_MIN))" -lt "$SLURM_ARRAY_TASK_COUNT" ] ||
     fail "--array must have no gaps, since its tasks divide the work: give --array=0-N"

@@ -135,3 +135,11 @@ def test_a_pattern_that_also_matches_metadata_prepares_the_reviews(tmp_path: Pat
     books, toys = done.stdout.splitlines()
     assert f" source={tmp_path}/meta_books.jsonl out=" in books, "without a file books.jsonl, it may be reviews"
     assert f" source={tmp_path}/toys.jsonl metadata={tmp_path}/meta_toys.jsonl out=" in toys
+
+
+@pytest.mark.parametrize("script", ["fit.slurm", "prepare_data.slurm"])
+def test_the_script_of_an_array_in_an_interactive_job_is_one_sentence(script: str, tmp_path: Path) -> None:
+    """Run by bash in the shell of salloc, its only message would be that of bash, on a variable that is not set."""
+    done = as_a_job(tmp_path, script, f"out={tmp_path}/out")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "error: there is no SLURM_ARRAY_TASK_ID, which only sbatch sets: submit this job by sbatch" in done.stderr

@@ -399,7 +399,7 @@ def test_data_in_a_file_of_settings_are_not_copied_to_the_nodes(tmp_path: Path) 
 def test_a_whole_fit_needs_the_job_of_a_network() -> None:
     """Tree models would be trained in the folder of the network, and the ensemble fitted without a network."""
     command = ["bash", ROOT / "slurm/submit_all.sh", "runs/fit", "train_tree_models.slurm", "target=y"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: 'train_tree_models.slurm' is none of train_cpu.slurm train_multi_gpu.slurm ")
     assert "train_tree_models.slurm" not in done.stderr.partition(" is none of ")[2]
