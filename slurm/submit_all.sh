@@ -56,4 +56,4 @@ copies=$(stage copies --dependency="afterok:$prepare" "${array[@]}")
 members=$(stage members --dependency="afterok:$copies" --array=0-2)
 fit=$(queue --dependency="afterok:$network:$members" slurm/fit.slurm "${words[@]}")
 echo "prepare $prepare  neural $network  copies $copies  members $members  fit $fit"
-echo "$folder/report.html will exist when job $fit is done; the logs of all jobs are in slurm/logs/"
+echo "$folder/report.html will exist when job $fit is done; the logs of all jobs are in ${SBATCH_OUTPUT:-slurm/logs/}"

@@ -143,3 +143,13 @@ def test_the_script_of_an_array_in_an_interactive_job_is_one_sentence(script: st
     done = as_a_job(tmp_path, script, f"out={tmp_path}/out")
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "error: there is no SLURM_ARRAY_TASK_ID, which only sbatch sets: submit this job by sbatch" in done.stderr
+
+
+def test_the_place_of_the_logs_is_that_of_the_variable(tmp_path: Path) -> None:
+    """A user would search the logs of a whole fit in a folder where Slurm has not written them."""
+    (tmp_path / "sbatch").write_text("#!/bin/bash\necho 7\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    command = ["bash", "slurm/submit_all.sh", "runs/fit", "train_cpu.slurm", "target=y"]
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SBATCH_OUTPUT": f"{tmp_path}/%x.out"}
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.endswith(f"the logs of all jobs are in {tmp_path}/%x.out\n"), done.stdout
