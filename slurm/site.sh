@@ -87,6 +87,11 @@ submit() {
       "or the variable SBATCH_OUTPUT" >&2
     return 2
   fi
+  output=${output#--output=} output=${output#-o}
+  if [[ ${output%/*} != *%* && $output == [!/]*/* && ! -d ${output%/*} ]]; then # an absolute one may exist on the nodes only
+    echo "error: there is no folder ${output%/*}, and Slurm would end the job without a log: create it" >&2
+    return 2
+  fi
   partition=$PARTITION
   if grep -q '^#SBATCH --gpus-per-node' "$file"; then
     gpus=$(sed -n 's/^#SBATCH --gpus-per-node=//p' "$file")

@@ -153,3 +153,15 @@ def test_the_place_of_the_logs_is_that_of_the_variable(tmp_path: Path) -> None:
     variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SBATCH_OUTPUT": f"{tmp_path}/%x.out"}
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.endswith(f"the logs of all jobs are in {tmp_path}/%x.out\n"), done.stdout
+
+
+@pytest.mark.parametrize("words", ["--output=absent/%x.out", "-oabsent/%x.out", "SBATCH_OUTPUT"])
+def test_the_folder_of_a_log_must_exist(words: str, tmp_path: Path) -> None:
+    """Slurm would accept the job, and end it without a log."""
+    option, output = ("", "absent/%x.out") if words == "SBATCH_OUTPUT" else (f"{words} ", "")
+    done = submitted(tmp_path, f"{option}slurm/report.slurm", ROOT, SBATCH_OUTPUT=output)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: there is no folder absent, and Slurm would end the job without a log: create it" in done.stderr
+    for place in ("slurm/%x.out", "%j/%x.out", "/absent/on/this/node.out"):
+        done = submitted(tmp_path, f"--output={place} slurm/report.slurm", ROOT)
+        assert done.stdout == f"--output={place} slurm/report.slurm\n", done.stderr
