@@ -92,6 +92,7 @@ class Checkpoints:
                 if self.all():
                     self.set_status("failed", in_a_line(error))
                 else:
+                    self._is_locked = False  # a rank of several ends now, without the end of `locked`
                     self.clear()
             raise
 
@@ -117,9 +118,10 @@ class Checkpoints:
                 try:
                     yield
                 finally:
+                    if self._is_locked:
+                        with suppress(OSError):  # it has checkpoints
+                            self.folder.rmdir()
                     self._is_locked = False
-                    with suppress(OSError):  # it has checkpoints
-                        self.folder.rmdir()
                 return
 
     def sweep(self) -> None:
