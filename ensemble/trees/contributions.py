@@ -1,4 +1,4 @@
-"""The contribution of each feature to each prediction of a member, as a file. For trees the libraries compute TreeSHAP.
+"""The contribution of each feature to each prediction of a member, as a file. For boosted trees the libraries compute SHAP.
 
     MEMBER.SPLIT.contributions.parquet   row_id int64; base_value and features float32, or float64 if `output` is value
     MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
