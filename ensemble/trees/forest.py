@@ -87,9 +87,9 @@ def train_copy(
     name = LOSS_OF[objective.kind]
     score = ValidationMetrics(dataclasses.replace(objective, metric=name), stop)
     held, total, losses = _finite(stop.matrix()), prior_K, []
-    for number, (tree, value) in enumerate(zip(trees, values, strict=True), start=1):
+    for num_trees, (tree, value) in enumerate(zip(trees, values, strict=True), start=1):
         total = total + value[tree.apply(held)]
-        mean = total / (number + (not is_regression))
+        mean = total / (num_trees + (not is_regression))
         losses.append(score(mean if objective.kind == "multiclass" else mean[:, 0])[name])
     return forest, np.array(losses)
 

@@ -44,7 +44,7 @@ FOREST_TREES, FOREST_LEAVES, FOREST_OUTPUTS = (40, 200), 400_000, 20_000
 the size of a copy, if there are more trees than the least; and the largest number of rows times classes, with which a copy
 has some 20 MB."""
 FOREST_FEATURES = 200
-"""With more features, splits that use all of them take too long."""
+"""The largest number of features that a split draws if it may draw all: with more it would take too long."""
 SLOW = {"learning_rate": 0.02, "num_rounds": 5000}
 SMALL_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("catboost", {"max_leaves": 16}),
@@ -186,7 +186,7 @@ def _forests(manifest: dict[str, Any], settings: dict[str, Any], least_seconds: 
         "library": "extra_trees",
         "num_rounds": max(fewest, min(most, FOREST_LEAVES // (num_rows * num_classes))),
         "min_leaf_weight": 1.0 if has_classes else 2.0,
-        "column_fraction": num_features**-0.5 if has_classes else 1.0,
+        "column_fraction": num_features**-0.5 if has_classes else min(1.0, FOREST_FEATURES / num_features),
         **settings,
     }
     member = PlannedMember(

@@ -144,6 +144,7 @@ def test_the_first_variants_are_trained_before_the_network(num_rows: int, num_cl
         ("multiclass", 7000, 16, {}),
         ("binary", 4000, 400, {"extra_trees": (0.05, 100)}),
         ("regression", 4000, 16, {"extra_trees": (1.0, 100)}),
+        ("regression", 4000, 400, {"extra_trees": (0.5, 100)}),
         ("ranking", 4000, 16, {"extra_trees": (1.0, 100)}),
         ("binary", 10_000, 16, {}),
     ],
