@@ -249,6 +249,8 @@ def _texts_of(text: str) -> Any:
         return [text]
     if re.fullmatch(r"""\s*\[[^][{}'"\n]*\]\s*""", text):
         *texts, last = (value.strip() for value in text.strip()[1:-1].split(","))
+        if texts and not last:
+            raise UserError(f"the list {text} ends with a comma: leave it out, or set the variable after it, which is empty")
         return [*texts, last] if last else texts
     listed = yaml.load(text, Loader=yaml.BaseLoader)
     return "" if listed is None else listed

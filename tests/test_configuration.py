@@ -117,6 +117,7 @@ def test_values_have_their_types() -> None:
         ),
         ("temperature_c=4", "the command line: there is no setting 'temperature_c'; did you mean 'oven.temperature_c'?"),
         ("mod=grill", "the command line: there is no setting 'mod'; did you mean 'oven.mode'?"),
+        ("toppings=[nut,]", "the list [nut,] ends with a comma: leave it out, or set the variable after it, which is empty"),
         ("oven={mod: fan}", "the command line: there is no setting 'oven.mod'; did you mean 'oven.mode'?"),
         (
             "qqqqq=4",
