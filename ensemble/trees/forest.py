@@ -59,7 +59,7 @@ def train_copy(
     check_learnable(config, objective)
     dataset, is_regression = dataset_of(objective, rows), objective.kind == "regression"
     assert dataset.target is not None
-    features, target = _finite(dataset.rows.matrix()), dataset.target
+    features, target = xgb.finite(dataset.rows.matrix()), dataset.target  # scikit-learn refuses infinity
     grower = (ExtraTreesRegressor if is_regression else ExtraTreesClassifier)(
         n_estimators=0,
         max_features=config.column_fraction,
@@ -86,18 +86,12 @@ def train_copy(
         return forest, np.empty(0)
     name = LOSS_OF[objective.kind]
     score = ValidationMetrics(dataclasses.replace(objective, metric=name), stop)
-    held, total, losses = _finite(stop.matrix()), prior_K, []
+    held, total, losses = xgb.finite(stop.matrix()), prior_K, []
     for num_trees, (tree, value) in enumerate(zip(trees, values, strict=True), start=1):
         total = total + value[tree.apply(held)]
         mean = total / (num_trees + (not is_regression))
         losses.append(score(mean if objective.kind == "multiclass" else mean[:, 0])[name])
     return forest, np.array(losses)
-
-
-def _finite(features: np.ndarray) -> np.ndarray:
-    """The features, with the largest number for infinity, which scikit-learn refuses."""
-    most = np.finfo(np.float32).max
-    return np.clip(features, -most, most)
 
 
 def _shares(value: np.ndarray, classes: np.ndarray, num_classes: int) -> np.ndarray:
@@ -236,7 +230,7 @@ def contributions(forest: Any, features: np.ndarray) -> np.ndarray:
     minutes. For probabilities they are multiplied by one factor for each row, so that they sum to the change of the log odds
     or the log.
     """
-    data = xgboost.DMatrix(_finite(features), feature_names=feature_names(forest))
+    data = xgboost.DMatrix(xgb.finite(features), feature_names=feature_names(forest))
     parts = forest.predict(data, pred_contribs=True, approx_contribs=True).astype(np.float64)
     kind = forest.attr("kind")
     if kind == "regression":

@@ -230,14 +230,17 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     return booster.inplace_predict(features, validate_features=False)
 
 
+def finite(features: np.ndarray) -> np.ndarray:
+    """The features, with the largest number for infinity, which a DMatrix refuses, but not a prediction."""
+    most = np.finfo(np.float32).max
+    return np.clip(features, -most, most)
+
+
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The contribution of each feature to the log odds, value or score, and last the base value, (n, F + 1); with several
     classes to the value of each class before the softmax, (n, K, F + 1)."""
     names, types = feature_names(booster), booster.feature_types
-    if np.isinf(features).any():  # refused by DMatrix, but not by the predictions
-        most = np.finfo(np.float32).max
-        features = np.clip(features, -most, most)
-    data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
+    data = xgboost.DMatrix(finite(features), feature_names=names, feature_types=types, enable_categorical=types is not None)
     return booster.predict(data, pred_contribs=True)
 
 
