@@ -20,7 +20,7 @@ from ensemble.errors import UserError, listed
 from ensemble.recipes.table.sources import Table
 
 ISO, DAY_FIRST, MONTH_FIRST = ("%Y-%m-%d", "%Y/%m/%d"), ("%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y"), ("%m/%d/%Y", "%m-%d-%Y")
-NAMED = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")
+NAMED = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y")
 """Forms with the English name of the month; %b is its first three letters."""
 SHORT = ("%d/%m/%Y", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%d-%b-%Y")
 """Forms whose years may have two digits. With other separators, as in 01-02-03, the first number may be the year."""
@@ -36,7 +36,7 @@ LOOKS_LIKE_A_DATE = "|".join(
         r"^\d{8}T\d{6}",
         r"^\d{1,4}[-/.]\d{1,2}[-/.]\d",
         r"^\d{1,2}(?:[- ]\pL{3,9}[- ]\d\d|\pL{3}\d{4})",
-        r"^\pL{3,9} \d{1,2}, \d{4}",
+        r"^\pL{3,9} \d{1,2},? \d{4}",
         r"^\d{4}-\d\d$",
         r"^\pL{3,9}[- ]\d{4}$",
     ]
