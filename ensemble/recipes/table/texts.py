@@ -18,8 +18,9 @@ import polars as pl
 MAX_TERMS = 3000
 """Largest number of words and pairs of words that are used, the most frequent ones."""
 WORDS_OF_A_TERM = (1, 2)
-MAX_TOPICS = 24
-"""Largest number of singular vectors. On reviews of products 16, 24 and 32 were equally good."""
+MIN_TOPICS, MAX_TOPICS, TEXTS_PER_TOPIC = 8, 24, 100
+"""The number of singular vectors is that of texts divided by `TEXTS_PER_TOPIC`, within the first two numbers. On reviews of
+products 16, 24 and 32 were equally good; on the names of 668 passengers 24 were worse than 8."""
 MAX_FITTED = 20_000
 """Largest number of rows, a random sample, from which words and topics are learned."""
 MOST_ROWS_OF_A_WORD = 0.9
@@ -58,7 +59,8 @@ def learn(texts: pl.Series) -> dict[str, Any]:
     except ValueError:  # no word is left
         return {"terms": [], "idf": [], "topics": "", "num_topics": 0}
     weights = TfidfTransformer(sublinear_tf=True).fit(counts)
-    num_topics = min(MAX_TOPICS, *(size - 1 for size in counts.shape))
+    most = max(MIN_TOPICS, min(MAX_TOPICS, len(texts) // TEXTS_PER_TOPIC))
+    num_topics = min(most, *(size - 1 for size in counts.shape))
     topics = np.zeros((0, counts.shape[1]), np.float32)
     if num_topics > 0:
         decomposition = TruncatedSVD(num_topics, algorithm="randomized", random_state=0)

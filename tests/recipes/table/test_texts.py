@@ -37,6 +37,14 @@ def test_topics_differ_and_are_stored_as_json() -> None:
     assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
 
 
+@pytest.mark.parametrize(("num_rows", "expected"), [(60, 8), (900, 9), (5000, 24)])
+def test_few_texts_have_few_topics(num_rows: int, expected: int) -> None:
+    """Two dozen topics of some hundred names would be noise beside the other columns."""
+    drawn = np.random.default_rng(0).integers(0, 40, (num_rows, 4))
+    values = pl.Series([" ".join(f"word{number}" for number in row) for row in drawn])
+    assert texts.learn(values)["num_topics"] == expected
+
+
 def test_words_are_learned_from_rows_of_both_kinds_where_they_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many rows for all of them, no answer would have a topic in a table where each follows its question."""
     monkeypatch.setattr(texts, "MAX_FITTED", 50)
