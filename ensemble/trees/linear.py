@@ -9,6 +9,9 @@ improve the ensemble. Columns of the model, for each feature:
     a category    one column for each frequent category
     any feature   an indicator of missing values, if some but not all training rows have them
 
+In a regression, the candidates with `levels` also have a column for each value of a number whose values are repeated often,
+such as a month or the date of many rows, which need not act linearly.
+
 Instead of a number of trees, early stopping chooses one of `CANDIDATES`, for a regression one of `CANDIDATES_OF_REGRESSION`:
 the one with the least loss, over all copies.
 """
@@ -42,11 +45,16 @@ from ensemble.trees.settings import TreesConfig
 FILE = "model.safetensors"
 PENALTIES = tuple(10.0 ** np.arange(0.5, -8, -1))
 """Values of λ. The objective is the mean log loss, or half the mean squared error, + λ / 2 × the sum of squared weights."""
-ColumnSet = Literal["scores", "ranks", "wide"]
+ColumnSet = Literal["scores", "ranks", "wide", "levels"]
 Candidate = tuple[int, ColumnSet, float]
 """The power (see `_ridge`), the columns of the model (see `Design.column_indices`), and λ."""
 CANDIDATES: tuple[Candidate, ...] = tuple(itertools.product((0,), ("scores", "ranks"), PENALTIES))
-CANDIDATES_OF_REGRESSION: tuple[Candidate, ...] = tuple(itertools.product((0, 1, 2), ("scores", "ranks", "wide"), PENALTIES))
+CANDIDATES_OF_REGRESSION: tuple[Candidate, ...] = tuple(
+    itertools.chain(
+        itertools.product((0, 1, 2), ("scores", "ranks", "wide"), PENALTIES),
+        itertools.product((0, 1, 2), ("levels",), PENALTIES),
+    )
+)
 LEAST_CANDIDATES = 5
 """The number of candidates that are fitted even if no time is left: the first one's predictions are almost constant."""
 NUM_QUANTILES = 100
@@ -57,6 +65,9 @@ MOST_CATEGORIES, LEAST_ROWS = 100, 3
 MANY_CATEGORIES, MOST_CELLS = 1000, 6e6
 """In a regression at most `MANY_CATEGORIES` categories of a feature have a column, and even those of a single row, if all
 columns together have at most `MOST_CELLS` cells."""
+MOST_LEVELS, ROWS_PER_LEVEL = 400, 10
+"""A number has `levels` if it has at most this many different values, at least three, each in this many rows on average, and
+if all columns have at most `MOST_CELLS` cells."""
 CELLS_AT_ONCE = 1_000_000
 """The number of cells whose quantiles are computed at once."""
 NEWTON_WEIGHTS = 200
@@ -69,8 +80,9 @@ number times the mean weight of a row."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
-    """The columns of the model. S features are numbers, M have missing values, C is the number of category columns, and W of
-    the numbers are also used in a wider range. Q is `NUM_QUANTILES`, and D the number of all columns."""
+    """The columns of the model. S features are numbers, M have missing values, C is the number of category columns, W of
+    the numbers are also used in a wider range, and L is the number of levels of numbers. Q is `NUM_QUANTILES`, and D the
+    number of all columns."""
 
     number_S: np.ndarray
     """The indices of the numeric features."""
@@ -83,27 +95,38 @@ class Design:
     """The code of the category of each category column."""
     quantile_SQ: np.ndarray
     mean_D: np.ndarray
-    """The mean of each column over the training rows. D = 2 S + M + C + W, in the order of `raw_columns`."""
+    """The mean of each column over the training rows. D = 2 S + M + C + W + L, in the order of `raw_columns`."""
     wide_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """The positions in `number_S` of numbers with standard scores beyond `MOST_DEVIATIONS`."""
     least_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
     most_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
     """The range of the scores of these numbers: that of the training rows, extended by its width on both sides."""
+    level_L: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
+    """The index of the feature of each level."""
+    value_L: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
 
     @property
     def feature_D(self) -> np.ndarray:
         """The index of the feature of each column."""
         wide = self.number_S[self.wide_W]
-        return np.concatenate([self.number_S, self.missing_M, self.category_C, self.number_S, wide])
+        return np.concatenate([self.number_S, self.missing_M, self.category_C, self.number_S, wide, self.level_L])
 
     def column_indices(self, column_set: ColumnSet) -> slice | np.ndarray:
         """The indices of the columns of a model: scores, missing values and categories; with `ranks` also the ranks of the
-        numbers; with `wide` the scores of the numbers `wide_W` in the wider range instead."""
-        num_scores = len(self.mean_D) - len(self.number_S) - len(self.wide_W)
-        if column_set == "wide" and len(self.wide_W):
-            kept = np.delete(np.arange(num_scores), self.wide_W)
-            return np.concatenate([kept, np.arange(len(self.mean_D) - len(self.wide_W), len(self.mean_D))])
+        numbers; with `levels` also these; with `wide` the scores of the numbers `wide_W` in the wider range instead."""
+        num_scores = len(self.number_S) + len(self.missing_M) + len(self.category_C)
+        all_columns, first_level = np.arange(len(self.mean_D)), len(self.mean_D) - len(self.level_L)
+        if column_set == "wide":
+            kept = np.delete(all_columns[:num_scores], self.wide_W)
+            return np.concatenate([kept, all_columns[first_level - len(self.wide_W) : first_level]])
+        if column_set == "levels":
+            return np.concatenate([all_columns[:num_scores], all_columns[first_level:]])
         return slice(num_scores + (len(self.number_S) if column_set == "ranks" else 0))
+
+    def with_columns(self, column_set: ColumnSet) -> ColumnSet:
+        """The same set, or `scores` if it has no other columns than these."""
+        others = {"ranks": self.number_S, "wide": self.wide_W, "levels": self.level_L}
+        return column_set if len(others.get(column_set, "scores")) else "scores"
 
     def columns(self, features: np.ndarray) -> np.ndarray:
         """Columns (n, D) minus their means, for features (n, F); 0 for the scores and ranks of missing values."""
@@ -122,6 +145,7 @@ class Design:
             features[:, self.category_C] == self.code_C,
             np.array(ranks).reshape(numbers.T.shape).T,
             np.clip(scores[:, self.wide_W], self.least_W, self.most_W),
+            features[:, self.level_L] == self.value_L,
         ]
         return np.concatenate(parts, axis=1)
 
@@ -133,6 +157,7 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
     if is_regression and num_columns * len(features) <= MOST_CELLS:
         most, least_rows = MANY_CATEGORIES, 1
     numbers, missing, categories, codes = [], [], [], []
+    levels: dict[int, np.ndarray] = {}
     for index, name in enumerate(rows.features):
         known = features[:, index].astype(np.float64)
         known = known[~np.isnan(known)]
@@ -146,6 +171,12 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
             codes += list(frequent)
         elif len(known) and known.min() < known.max():
             numbers.append(index)
+            different = np.unique(known) if is_regression else known[:0]
+            if 2 < len(different) <= min(MOST_LEVELS, len(known) / ROWS_PER_LEVEL):
+                levels[index] = different
+    num_columns += sum(map(len, levels.values()))
+    if num_columns * len(features) > MOST_CELLS:
+        levels = {}
     values = features[:, numbers].astype(np.float64)
     if np.isinf(values).any():
         raise UserError(
@@ -165,10 +196,12 @@ def fit_design(rows: TreeData, features: np.ndarray, is_regression: bool) -> Des
         category_C=np.array(categories, np.int64),
         code_C=np.array(codes, np.float64),
         quantile_SQ=_quantiles(features, numbers),
-        mean_D=np.zeros(2 * len(numbers) + len(missing) + len(categories) + int(is_wide.sum())),
+        mean_D=np.empty(0),
         wide_W=np.flatnonzero(is_wide),
         least_W=(2 * least_S - most_S)[is_wide],
         most_W=(2 * most_S - least_S)[is_wide],
+        level_L=np.repeat(np.array([*levels], np.int64), [len(values) for values in levels.values()]),
+        value_L=np.concatenate([np.empty(0), *levels.values()]),
     )
     return dataclasses.replace(design, mean_D=np.nanmean(design.raw_columns(features), axis=0))
 
@@ -251,13 +284,16 @@ def train_copy(
     is_regression = objective.kind == "regression"
     design = fit_design(dataset.rows, features, is_regression)
     columns = design.columns(features)
-    fit = _ridge(columns, dataset, design) if is_regression else _logistic(columns, dataset, objective, design)
+    fit_once = functools.cache(
+        _ridge(columns, dataset, design) if is_regression else _logistic(columns, dataset, objective, design)
+    )
     candidates = CANDIDATES_OF_REGRESSION if is_regression else CANDIDATES
     fitted: list[tuple[np.ndarray, np.ndarray]] = []
     for power, column_set, penalty in candidates if stop else candidates[config.num_rounds - 1 :][:1]:
         if len(fitted) >= LEAST_CANDIDATES and is_over():
             break
-        weight_KE, intercept_K = fit(power, column_set, penalty)
+        column_set = design.with_columns(column_set)
+        weight_KE, intercept_K = fit_once(power, column_set, penalty)
         weight_KD = np.zeros((len(weight_KE), columns.shape[1]))
         weight_KD[:, design.column_indices(column_set)] = weight_KE
         fitted.append((weight_KD, intercept_K))
@@ -444,8 +480,10 @@ def importance(model: Linear) -> dict[str, float]:
     """
     design, first = model.design, len(model.design.number_S)
     variance_D = np.ones(len(design.mean_D))  # scores and ranks have a variance of about 1
-    indicators = slice(first, first + len(design.missing_M) + len(design.category_C))
-    variance_D[indicators] = design.mean_D[indicators] * (1 - design.mean_D[indicators])
+    is_indicator = np.zeros(len(design.mean_D), bool)
+    is_indicator[first : first + len(design.missing_M) + len(design.category_C)] = True
+    is_indicator[len(design.mean_D) - len(design.level_L) :] = True
+    variance_D[is_indicator] = design.mean_D[is_indicator] * (1 - design.mean_D[is_indicator])
     squares = (model.weights_TKD[0] ** 2).sum(axis=0) * variance_D
     totals = np.bincount(design.feature_D, weights=squares, minlength=len(model.features))
     return dict(zip(model.features, map(float, np.sqrt(totals)), strict=True))

@@ -61,13 +61,15 @@ def test_each_candidate_is_the_minimum_of_its_objective(kind: str, column_set: A
 
 
 @pytest.mark.parametrize("power", [0, 2])
-@pytest.mark.parametrize("column_set", ["scores", "ranks", "wide"])
+@pytest.mark.parametrize("column_set", ["scores", "ranks", "wide", "levels"])
 @pytest.mark.parametrize("num_rows", [200, 20])
 def test_each_candidate_of_a_regression_is_the_minimum(num_rows: int, column_set: Any, power: int, tmp_path: Path) -> None:
     """A wrong scale of the penalty or of the weights would give another model, also with fewer rows than columns."""
     generator = np.random.default_rng(0)
     frame = pl.DataFrame(
-        {f"x{n}": generator.normal(size=num_rows) for n in range(12)} | {"late": np.arange(num_rows) % 19 == 3}
+        {f"x{n}": generator.normal(size=num_rows) for n in range(12)}
+        | {"late": np.arange(num_rows) % 19 == 3}
+        | {"month": np.arange(num_rows) // 2 % 10}
     )
     frame = frame.with_columns(x0=pl.when(pl.int_range(num_rows) == 5).then(900.0).otherwise("x0"))
     frame = frame.with_columns(y=pl.col("x0") + pl.col("x1"), w=1.0 + pl.int_range(num_rows) % 3)
@@ -98,6 +100,27 @@ def test_a_regression_learns_from_each_of_many_categories(tmp_path: Path) -> Non
         rows = rows_of(data)
         design = linear.fit_design(rows, rows.matrix(), kind)
         assert len(design.code_C) == most
+
+
+def test_a_regression_learns_the_effect_of_each_month(tmp_path: Path) -> None:
+    """A straight line through the twelve numbers would miss the summer."""
+    month = np.arange(600) % 12 + 1
+    noise = np.random.default_rng(0).normal(size=600)
+    frame = pl.DataFrame({"month": month, "x": noise, "y": 5.0 * ((month > 5) & (month < 9)) + noise})
+    data = prepared_of(tmp_path, frame)
+    config, rows = config_of("linear", data), rows_of(data)
+    model, losses = linear.train_copy(config, 0, rows, rows, lambda: False)
+    assert model.design.value_L.tolist() == list(range(1, 13))
+    best = linear.first_rounds(model, int(np.argmin(losses)) + 1)
+    later = np.array([[7.0, 0.0], [12.0, 0.0], [13.0, 0.0]], np.float32)  # a number that no training row has
+    scaling = objective_of(config, rows).scaling
+    summer, winter, unknown = scaling.center + scaling.scale * linear.predict(best, later)
+    assert summer == pytest.approx(5, abs=0.1)
+    assert winter == pytest.approx(0, abs=0.1)
+    assert winter - 0.1 < unknown < summer + 0.1
+    importance = linear.importance(best)
+    assert importance["month"] == pytest.approx(5 * np.std([0] * 9 + [1] * 3) / scaling.scale, rel=0.1)
+    assert not linear.fit_design(rows, rows.matrix(), is_regression=False).value_L.size
 
 
 def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
