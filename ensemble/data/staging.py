@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import folders
+from ensemble.arrow import link
 from ensemble.errors import UserError
-
-KIND = "staged data"
 
 
 def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
-    """Copy prepared data and their folds to `out`, unless it has them. Returns their size in bytes, and whether they were
-    copied.
+    """Copy prepared data and their folds to `out`, unless it has them. Equal files, which folds share by hard links, are
+    stored once. Returns the size in bytes, and whether the data were copied.
 
     If another command copies the same data to `out` at the same time, one copy is kept. Raises `UserError` for damaged data,
     for a disk without enough space, and if `out` has other content or cannot be written.
@@ -23,7 +22,8 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     source, out = Path(source), Path(out)
     parts = [Path(), *(manifest.parent.relative_to(source) for manifest in sorted(source.glob(f"folds/*/{folders.NAME}")))]
     manifests = {part: folders.read_manifest(source / part) for part in parts}
-    num_bytes = sum(entry["bytes"] for manifest in manifests.values() for entry in manifest["files"].values())
+    entries = [entry for manifest in manifests.values() for entry in manifest["files"].values()]
+    num_bytes = sum({entry["sha256"]: entry["bytes"] for entry in entries}.values())
     if _has_copy(out, source, manifests):
         return num_bytes, False
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -36,11 +36,15 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
             "slurm/site.sh empty, or name a larger disk"
         )
     try:
-        with folders.new_folder(out, False, KIND) as folder:
+        with folders.new_folder(out, False, "staged data") as folder:
+            copies: dict[str, Path] = {}  # by checksum
             for part, manifest in manifests.items():
-                for name in (*manifest["files"], folders.NAME):
-                    (folder / part / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source / part / name, folder / part / name)
+                for name, entry in manifest["files"].items():
+                    file = folder / part / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    copy = copies.setdefault(entry["sha256"], file)
+                    shutil.copyfile(source / part / name, file) if copy == file else link(copy, file)
+                shutil.copyfile(source / part / folders.NAME, folder / part / folders.NAME)
                 folders.verify(folder / part)
     except UserError:
         if _has_copy(out, source, manifests):  # of another command, which began at the same time

@@ -189,6 +189,10 @@ def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) ->
     assert content(tmp_path / "staged", "blend") == content(folded / "folds/1", "blend")
     assert folders.verify(tmp_path / "staged")["fingerprint"] == manifest["folds"][1]["fingerprint"]
     assert staging.stage(folded, tmp_path / "whole")[1]  # with its folds, which a bag is trained on
+    on_disk = [
+        {file.stat().st_ino: file.stat().st_size for file in path.rglob("*")} for path in (tmp_path / "whole", folded)
+    ]
+    assert sum(on_disk[0].values()) <= sum(on_disk[1].values()), "files that folds share need the disk several times"
     assert content(tmp_path / "whole/folds/1", "blend") == content(folded / "folds/1", "blend")
     assert staging.stage(folded, tmp_path / "whole")[1] is False
 
