@@ -336,7 +336,7 @@ def _printed(text: str) -> Any:
     return ast.literal_eval(re.sub(r"""(?<=['"}])\s+(?=['"{])""", ", ", in_python))
 
 
-def _list(text: str | None) -> list[str]:
+def _list(text: str | None) -> list[str | None]:
     """The items of a list that was printed as JSON, by Python or by NumPy. Of an object of lists, the items of its first
     list. Any other text is one item."""
     if text is None or text.strip().lower() in ("", "[]", "{}", "none", "null", "nan"):
@@ -349,7 +349,7 @@ def _list(text: str | None) -> list[str]:
         if isinstance(items, dict):
             items = next(iter(items.values()), [])
         if isinstance(items, list | tuple):
-            return [str(item) for item in items]
+            return [item if item is None else str(item) for item in items]
     return [text]
 
 

@@ -64,12 +64,13 @@ def test_numbers_as_categories(tmp_path):
 
 
 def test_texts_that_only_begin_like_code_are_categories(tmp_path, recwarn):
-    """The preparation would end with a traceback, or print a warning of Python for each product."""
+    """The preparation would end with a traceback, or print a warning of Python for each product; or a missing item would be
+    the category None."""
     warnings.simplefilter("always")
-    texts = ["{{}}", "{[]}", "{['A']: 1}", "2in1 Laptops", "['Music', 'AC\\DC']"]
+    texts = ["{{}}", "{[]}", "{['A']: 1}", "2in1 Laptops", "['Music', 'AC\\DC']", "['Music', None]"]
     rows = [f'{number},T,"{text}"' for number, text in enumerate(texts)]
     frame, _ = products(write(tmp_path / "m.csv", "\n".join(["parent_asin,title,categories", *rows]) + "\n"))
-    assert frame["category"].to_list() == [*texts[:-1], "AC\\DC"]
+    assert frame["category"].to_list() == [*texts[:-2], "AC\\DC", None]
     assert not recwarn
 
 
