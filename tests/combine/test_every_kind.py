@@ -81,13 +81,17 @@ def test_rows_and_members_in_any_order(kind: str) -> None:
     blend = blend_of(kind, 600)
     generator = np.random.default_rng(0)
     rows, turned = generator.permutation(600), [2, 0, 1]
+    names = [NAMES[member] for member in turned]
     one = fitted(kind, blend)
     shuffled = Blend(blend.target[rows], blend.predictions[rows][:, turned], blend.group[rows])
-    other = fitted(kind, shuffled, member_names=[NAMES[member] for member in turned])
+    other = fitted(kind, shuffled, member_names=names)
     assert one.method == other.method
     assert dict(zip(one.member_names, one.weights, strict=True)) == dict(zip(other.member_names, other.weights, strict=True))
+    scores = {method: pytest.approx(by_metric, rel=1e-9) for method, by_metric in one.cross_fitted.items()}
+    assert other.cross_fitted == scores
     forecasts = [ensemble.predict(blend.predictions, NAMES, blend.group) for ensemble in (one, other)]
     np.testing.assert_allclose(*forecasts, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(one.predict(blend.predictions[:, turned], names, blend.group), forecasts[0])
 
 
 @safe_ways
@@ -170,7 +174,7 @@ def test_a_block_is_predicted_from_earlier_ones_only(kind: str) -> None:
 def test_a_reloaded_ensemble_predicts_the_same(kind: str) -> None:
     """The ensemble on disk would forecast something else than the one that was scored."""
     blend = blend_of(kind, 600)
-    for combiner in COMBINERS[kind]:
+    for combiner in ("auto", *COMBINERS[kind]):
         ensemble = fitted(kind, blend, combiner=combiner)
         reloaded = Ensemble.from_dict(json.loads(json.dumps(ensemble.to_dict())))
         assert reloaded == ensemble
