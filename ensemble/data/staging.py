@@ -44,8 +44,10 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     copy = copies.setdefault(entry["sha256"], file)
                     shutil.copyfile(source / part / name, file) if copy == file else link(copy, file)
+                    if folders.sha256(file) != entry["sha256"]:
+                        fix = "prepare the data again, or check both disks"
+                        raise UserError(f"the copy of {source / part / name} differs from its checksum: {fix}")
                 shutil.copyfile(source / part / folders.NAME, folder / part / folders.NAME)
-                folders.verify(folder / part)
     except UserError:
         if _has_copy(out, source, manifests):  # of another command, which began at the same time
             return num_bytes, False

@@ -1,5 +1,6 @@
 """Copies of prepared data on a node's own disk, and what the command says if it cannot make one."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -48,4 +49,18 @@ def test_each_refusal_names_what_helps(source: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"copy is no complete copy of .*state\.json has 2 bytes.*: choose another folder, or delete"
     ):
+        staging.stage(source, tmp_path / "copy")
+
+
+def test_a_damaged_file_is_named_as_in_the_source(source: Path, tmp_path: Path) -> None:
+    """The user would look for a file in the half-written copy, which is deleted."""
+    file = source / "rows/train/data-00000-of-00001.arrow"
+    times = (10**18, 10**18)
+    os.utime(file, ns=times)
+    folders.read_manifest(source)  # from now on, a file with this size and time counts as unchanged
+    with open(file, "r+b") as stream:
+        stream.seek(200)
+        stream.write(b"damaged")
+    os.utime(file, ns=times)
+    with pytest.raises(UserError, match=rf"^the copy of {file} differs from its checksum: prepare the data again, or check"):
         staging.stage(source, tmp_path / "copy")
