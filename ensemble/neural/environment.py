@@ -76,7 +76,8 @@ def _git(*words: str) -> str | None:
     if not (ROOT / ".git").exists():
         return None
     try:
-        result = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True, timeout=30)
+        command = ["git", "-C", str(ROOT), *words]
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.rstrip()

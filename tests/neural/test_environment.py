@@ -61,14 +61,16 @@ def test_a_variable_that_is_not_utf_8_can_be_written(monkeypatch: pytest.MonkeyP
 
 
 def test_the_commit_and_uncommitted_changes(checkout: Path) -> None:
-    """A result would be attributed to the wrong commit."""
+    """A result would be attributed to the wrong commit, or a file whose name is not UTF-8 would stop a training."""
     head = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     assert environment.machine()["commit"] == head.stdout.strip()
     assert environment.machine()["uncommitted"] == []
     (checkout / "new.py").touch()
     (checkout / "old.py").touch()
-    subprocess.run(["git", "-C", str(checkout), "add", "-N", "old.py"], check=True)
-    assert environment.machine()["uncommitted"] == [" A old.py", "?? new.py"]
+    (checkout / "k\udcfcche.py").touch()  # named in Latin-1
+    for words in (["add", "-N", "old.py"], ["config", "core.quotePath", "false"]):
+        subprocess.run(["git", "-C", str(checkout), *words], check=True)
+    assert environment.machine()["uncommitted"] == [" A old.py", "?? k\ufffdche.py", "?? new.py"]
 
 
 def test_without_a_checkout_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
