@@ -231,9 +231,10 @@ def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[
     try:
         session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+        reason = str(error).rpartition(" : ")[2]  # after the name and the code of the error
         raise UserError(
-            f"ONNX Runtime cannot compute this network in {metadata['dtype']} ({str(error)[-70:]}): choose dtype=float32, "
-            "or the format .pt2"
+            f"ONNX Runtime cannot compute this network in {metadata['dtype']} ({reason}): choose dtype=float32, or the "
+            "format .pt2"
         ) from None
 
     def method(name: str) -> Method:

@@ -79,6 +79,9 @@ def test_onnx(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     properties = {entry.key: entry.value for entry in onnx.load(str(tmp_path / "m.onnx")).metadata_props}
     outputs = [f"out{number}" for number in range(network.num_outputs)]
     assert json.loads(properties[formats.METADATA])["outputs"] == manifest["emulator"]["outputs"] == outputs
+    if name == "mlp":
+        with pytest.raises(UserError, match=r"in float64 \(Could not find an implementation for .*\): choose dtype=float32"):
+            formats.export(network, manifest, tmp_path / "m64.onnx", "float64")
 
 
 def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
