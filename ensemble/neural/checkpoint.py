@@ -16,7 +16,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,17 @@ def report_write_errors(folder: Path) -> Iterator[None]:
 def write_files(folder: Path, description: dict[str, Any], tensors_by_file: dict[str, Tensors]) -> None:
     """Write the files of a checkpoint and their checksums into an existing folder; keys are file names without suffix."""
     for name, tensors in tensors_by_file.items():
-        save_file(tensors, folder / f"{name}.safetensors")
+        write_tensors(folder / f"{name}.safetensors", tensors)
     (folder / "state.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
     folders.write_manifest(folder, {"kind": "checkpoint"})
+
+
+def write_tensors(file: Path, tensors: Tensors, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file that other users may read and write as its new folder allows: those that the library writes
+    since version 0.8 belong to the owner alone."""
+    save_file(tensors, file, metadata)
+    with suppress(OSError):  # a file system without permissions
+        file.chmod(file.parent.stat().st_mode & 0o666)
 
 
 def read(folder: Path) -> tuple[dict[str, Any], Tensors]:

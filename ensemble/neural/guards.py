@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from ensemble import folders
 from ensemble.errors import UserError, listed
+from ensemble.neural import checkpoint
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.meter import preserved_state
@@ -148,7 +148,7 @@ def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:
     file.parent.mkdir(exist_ok=True)
     tensors = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in batch.items()}
     with folders.replacing(file) as scratch:
-        save_file(tensors, scratch, {"rows": json.dumps(rows.tolist())})
+        checkpoint.write_tensors(scratch, tensors, {"rows": json.dumps(rows.tolist())})
     return file
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import save_file
 from torch.distributed import checkpoint as distributed_checkpoint
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
@@ -161,7 +160,8 @@ class _Writer(distributed_checkpoint.HuggingFaceStorageWriter):
         if shards:
             file = self._scratch / f"shard-{plan.storage_data['shard_index']:05d}-model-00001-of-00001.safetensors"
             with checkpoint.report_write_errors(self._folder):
-                save_file(shards, file, {"DCP_SHARDING_INFO": json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"})
+                information = {"DCP_SHARDING_INFO": json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"}
+                checkpoint.write_tensors(file, shards, information)
                 folders.sync(file)
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         done.set_result([])

@@ -1,13 +1,16 @@
 """Checkpoints are written in the background, and errors there are raised in the training."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from ensemble.errors import UserError
+from ensemble.neural import checkpoint
 from ensemble.neural.checkpoint import BackgroundWriter, CpuCopies
 
 
@@ -83,3 +86,15 @@ def test_copies_use_the_memory_of_written_ones_again() -> None:
     copies.release({"weight": second})
     other = copies.copy({"weight": torch.zeros(4)})["weight"]  # a carried state with another number of rows
     assert torch.equal(other, torch.zeros(4))
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_other_users_may_read_weights_as_all_files(mask: int, mode: int, tmp_path: Path) -> None:
+    """A colleague, or the account of a service, could use the trees of an ensemble and not its networks."""
+    before = os.umask(mask)
+    try:
+        checkpoint.write(tmp_path / "best", {"w": torch.ones(2)}, {}, {"m": torch.ones(2)})
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "best").iterdir()}
+    assert modes == dict.fromkeys(checkpoint.FILE_NAMES, mode)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import save_file
 
 from ensemble.errors import UserError
 from ensemble.neural import guards
@@ -151,7 +152,7 @@ def test_a_file_that_is_not_a_saved_batch_is_refused(damage: str, tmp_path: Path
     elif damage == "truncated":
         os.truncate(file, 20)
     else:
-        guards.save_file({"x": torch.zeros(3)}, file)
+        save_file({"x": torch.zeros(3)}, file)
     with pytest.raises(
         UserError, match=r"\.safetensors is not a saved batch \(.*\): give a file from the folder nonfinite/"
     ):

@@ -459,10 +459,10 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_keeps_the_previou
     """A run would continue for days without checkpoints, if the error of the background thread were lost."""
     save_file = checkpoint.save_file
 
-    def fail_later(tensors: Any, file: Path) -> None:
+    def fail_later(tensors: Any, file: Path, metadata: Any = None) -> None:
         if "step-00000006" in str(file):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save_file(tensors, file)
+        save_file(tensors, file, metadata)
 
     monkeypatch.setattr(checkpoint, "save_file", fail_later)
     with pytest.raises(
