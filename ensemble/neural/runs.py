@@ -156,7 +156,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
             "--resume-override"
         )
     folders.refuse_inside(run)
-    run.mkdir(parents=True, exist_ok=True)
+    run.resolve().mkdir(parents=True, exist_ok=True)  # it may be a link to a folder that does not exist yet
     if not started_before:
         stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S if resume == "auto" else 0.0))
         if any(run.glob("[!.]*")):  # only now, since another command may have trained here until it released the lock

@@ -199,3 +199,12 @@ def test_damaged_weights_are_written_again(
     loop.train(toy, config, accelerator, "last")
     assert f"skipping a damaged checkpoint, renamed to damaged-{name}: " in capsys.readouterr().out
     folders.verify(Path(config.out, name))
+
+
+def test_a_link_to_a_folder_that_does_not_exist_yet_stays_a_link(config: TrainConfig, accelerator: Accelerator) -> None:
+    """On a cluster `runs/a` is a link to a larger disk: a training would be refused with `File exists`, as no fit is."""
+    out = Path(config.out)
+    out.symlink_to(out.with_name("disk"))
+    loop.train(Toy(), config, accelerator)
+    assert out.is_symlink()
+    assert (out.with_name("disk") / "status").read_text() == "done\n"
