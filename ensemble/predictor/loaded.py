@@ -130,7 +130,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         reviews it has the columns and the order of `forecast.csv`. An Arrow table is always returned with the columns and
         the order of `forecast.parquet`. A message about unusual rows, such as cells that count as empty, is a `UserWarning`.
         Raises `UserError` for rows that cannot be prepared and after `close`, and `Failure` if a worker process fails or has
-        ended.
+        ended, or if the folder for temporary files was deleted.
         """
         frame, notes = self.predict_with_notes(rows, products)
         for note in notes:
@@ -143,7 +143,11 @@ class Predictor(AbstractContextManager["Predictor"]):
         fitted_recipe.require("new_data", "check", "cannot check new raw data")(self.manifest, True, products is not None)
         given = {"source": (rows, fitted_recipe.get("new_data", "ROWS") or "reviews")}
         given |= {} if products is None else {"metadata": (products, "products")}
-        with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
+        try:
+            scratch_folder = tempfile.TemporaryDirectory(prefix="ensemble-")
+        except OSError as error:  # such as one that was deleted since this process has started
+            raise Failure(f"no temporary files can be written ({error}): create their folder again") from None
+        with scratch_folder as name:
             scratch = Path(name)
             data = str(scratch / "prepared")
             files_of = {key: frames.as_files(table, scratch / f"{kind}.parquet") for key, (table, kind) in given.items()}

@@ -20,6 +20,7 @@ import anyio.to_thread
 import psutil
 import pytest
 import uvicorn
+from scripts_run import ENVIRONMENT
 from service_process import TIMEOUT_S, Service
 
 from ensemble.errors import Failure, UserError
@@ -458,3 +459,21 @@ def test_a_lost_member_is_no_health(trees: Path, body_of_request: bytes) -> None
         assert ask(service.port, "POST", "/predict", body_of_request)[0] == 503
     finally:
         service.stop()
+
+
+def test_without_its_folder_for_temporary_files_it_names_the_folder(
+    trees: Path, body_of_request: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a cleaner had deleted the folder TMPDIR, each request would end in a traceback in the log and a status 500."""
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    service = Service(trees)
+    try:
+        for act, status in ((None, 200), (Path.rmdir, 503), (Path.mkdir, 200)):
+            if act:
+                act(tmp_path / "files")
+            assert ask(service.port, "POST", "/predict", body_of_request)[0] == status
+    finally:
+        _, output = service.stop()
+    assert "failed: no temporary files can be written ([Errno 2] No such file or directory" in output
+    assert "Traceback" not in output
