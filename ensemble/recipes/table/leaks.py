@@ -1,11 +1,13 @@
-"""Messages about columns that give the target away, columns that number the rows, a row of totals, and times far from the
-others."""
+"""Messages about columns that give the target away, columns that number the rows, a second header, a row of totals, and
+times far from the others."""
 
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ensemble.data.records import EXCERPT_CHARACTERS
+from ensemble.errors import shortened
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.target import Target
 
@@ -16,12 +18,33 @@ BY_CHANCE = 20.0
 rows than this would be expected to differ in the target from an earlier row with the same value."""
 ROW_NUMBER = "the column '{}' numbers the rows: add it to drop=[…] unless their order means something"
 
+LEAST_NAMES = 3
+"""With fewer texts that are in no other row, a first row is no header."""
+HEADER = (
+    "{} is probably a second header, since {} of its texts, such as '{}', are in no other row: delete it, or it counts as a "
+    "row of the table"
+)
 TOTAL = "the last row with a target, {}, is probably a row of totals, since {}: delete it, or it counts as a training row"
 FAR = (
     "time={} is {} in {}, farther from the times of nearly all other rows, {} to {}, than these are from each other: "
     "correct it if it is a mistake, since it decides which features of the time are used"
 )
 WORDS_OF_TOTALS = r"(?i)^(?:(?:grand )?totals?|overall|sums?|summe|gesamt|total g[eé]n[eé]ral):?$"
+
+
+def header_notes(table: sources.Table, cells_of: dict[str, cells.Cells]) -> list[str]:
+    """A message for each file whose first row is probably a second header, as in exports of surveys: in most columns that
+    repeat texts and are not empty in this row, no other row, but the first of another file, has its text."""
+    first = np.flatnonzero(np.diff(table.file_number, prepend=-1))
+    known = [column.values for column in cells_of.values() if column.kind == "text"]
+    known = [values for values in known if values.drop_nulls().n_unique() <= values.count() / 2]
+    notes = []
+    for row in first:
+        texts = [(values[int(row)], values) for values in known if values[int(row)] is not None]
+        names = [text for text, values in texts if (values == text).sum() == (values.gather(first) == text).sum()]
+        if len(names) >= max(LEAST_NAMES, len(texts) / 2):
+            notes.append(HEADER.format(table.place(int(row)), len(names), shortened(names[0], EXCERPT_CHARACTERS)))
+    return notes
 
 
 def total_notes(table: sources.Table, cells_of: dict[str, cells.Cells], target: Target) -> list[str]:

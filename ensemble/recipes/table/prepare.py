@@ -111,7 +111,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 trends = [TREND.format(config.time)]
         if not features:
             raise UserError(_no_features(config, cells_of, left_out))
-        leak_notes = copies + leaks.target_notes(cells_of, features, target, in_train)
+        leak_notes = copies + leaks.target_notes(cells_of, features, target, in_train) + leaks.header_notes(table, cells_of)
         leak_notes += leaks.row_number_notes(cells_of, features) + leaks.total_notes(table, cells_of, target)
         if time is not None:
             leak_notes += leaks.far_time_notes(table, cells_of[config.time], np.flatnonzero(in_train))

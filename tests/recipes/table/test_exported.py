@@ -230,6 +230,19 @@ def test_a_row_of_totals_is_named(last: str, why: str, tmp_path: Path) -> None:
     assert all("the last row with a target, a.csv:62, is probably" in note and why in note for note in notes)
 
 
+@pytest.mark.parametrize("second", [",Response,Response,Response,Response", "0,Other,Response,b,yes"])
+def test_a_second_header_of_a_survey_is_named(second: str, tmp_path: Path) -> None:
+    """`Response` of the line below the names would be a third class of the target, without a message."""
+    rows = [f"{row},{'ab'[row % 2]},{'cde'[row % 3]},{'ab'[row % 2]},{('yes', 'no')[row % 2]}" for row in range(60)]
+    for name in ("a", "b"):
+        text = "\n".join(["person,Which?,How?,Where?,y", second.replace("0", name), *(f"{name}{row}" for row in rows)])
+        (tmp_path / f"{name}.csv").write_text(text)
+    notes = prepare(tmp_path, tmp_path / "a.csv", tmp_path / "b.csv")["notes"]
+    expected = [f"{name}.csv:2 is probably a second header, since 4 of its texts, such as 'Response'" for name in "ab"]
+    found = [note for note in notes if "second header" in note]
+    assert [note.split(", are in")[0] for note in found] == (expected if second.count("Response") > 1 else [])
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
