@@ -16,6 +16,7 @@ from benchmarks.commands import command
 from benchmarks.runs import Commands, picture_of, shown
 from benchmarks.timing import called
 from ensemble import folders
+from ensemble.errors import UserError
 
 SUDOKU = Commands("sudoku")
 DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=500", "num_test=300")
@@ -139,8 +140,8 @@ def sudoku_9x9(
 ) -> dict[str, Any]:
     """The preset sudoku_9x9_cpu, trained and tested for several numbers of clues, on one thread.
 
-    An interrupted training in `folder` continues, by `--resume auto`; a finished training is not repeated. `cpu_s` is the
-    sum over the parts of a training.
+    An interrupted training in `folder` continues, by `--resume auto`; a finished training is not repeated, and with other
+    settings it is refused. `cpu_s` is the sum over the parts of a training.
 
     folder : for data and trainings
     clues : numbers of given digits of a puzzle, one training for each
@@ -154,14 +155,17 @@ def sudoku_9x9(
         spent = Path(folder) / f"cpu_s_{number}.json"
         if not data.exists():
             SUDOKU.prepare(data, *DATA_9X9, f"clues={number}")
-        cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0
+        earlier = folders.read_json(spent) if spent.exists() else {}
+        cpu_s, used = earlier.get("cpu_s", 0.0), earlier.get("training", list(training))
         if not (member / "final").exists():  # which a training writes last
             cpu_s -= sum(os.times()[2:4])  # user and system time of the processes that have ended
             try:
                 SUDOKU.train("sudoku_9x9_cpu", data, member, *training, "--resume", "auto")
             finally:  # also of a part that is interrupted
                 cpu_s += sum(os.times()[2:4])
-                folders.write_json(spent, {"cpu_s": round(cpu_s, 2)})
+                folders.write_json(spent, {"cpu_s": round(cpu_s, 2), "training": list(training)})
+        elif used != list(training):
+            raise UserError(f"{member} was trained with training=[{','.join(used)}]: give it again, or another folder=…")
         config, summary = (folders.read_json(member / f"{name}.json") for name in ("config", "summary"))
         scores = SUDOKU.examine(member, data)
         trained = {

@@ -174,3 +174,5 @@ def test_cpu_seconds_of_an_interrupted_training_count(six: Path, tmp_path: Path,
         training.sudoku_9x9(str(tmp_path), (30,), picture="")
     first = folders.read_json(tmp_path / "cpu_s_30.json")["cpu_s"]
     assert training.sudoku_9x9(str(tmp_path), (30,), picture="")["clues"]["30"]["cpu_s"] > first > 0
+    with pytest.raises(UserError, match=r"was trained with training=\[\]: give it again"):  # otherwise the old figures
+        training.sudoku_9x9(str(tmp_path), (30,), ("max_epochs=4",), picture="")
