@@ -17,8 +17,8 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.commands import command
-from benchmarks.roofline import WARM_UP_STEPS, config_of, prepared, set_up
-from benchmarks.runs import enough, launcher, on_rank, quartiles
+from benchmarks.roofline import WARM_UP_STEPS, WORDS, config_of, prepared, set_up
+from benchmarks.runs import enough, launcher, on_rank, quartiles, refuse_unknown
 from benchmarks.timing import called
 from ensemble.neural.accelerator import Accelerator
 
@@ -34,10 +34,12 @@ def exchange(folder: str = "runs/roofline", recipe: str = "hot_sellers", ranks: 
 
     folder : prepared data, which are generated if they are not there
     recipe : the recipe whose network is trained
-    ranks : number of ranks
+    ranks : number of ranks; at least 2
     rounds : pairs of blocks of 20 steps with and without the exchange
     """
     enough(rounds, 3)
+    enough(ranks, 2, "ranks", "an exchange")
+    refuse_unknown("recipe", [recipe], WORDS)
     data = str(prepared(Path(folder), recipe).resolve())
     figures: dict[str, Any] = called(on_rank, __name__, recipe, data, rounds, start=launcher(ranks))
     return {"recipe": recipe, "ranks": ranks, "rounds": rounds, "steps_of_a_block": STEPS, **figures}

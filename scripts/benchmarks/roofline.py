@@ -11,6 +11,7 @@ waiting for the next batch, and the remaining time, which is Python, the overhea
 
 import fcntl
 import itertools
+import math
 import os
 import re
 import statistics
@@ -83,6 +84,8 @@ def roofline(
     seconds : seconds of training of each measurement, after the warm-up
     before : the JSON file of an earlier version of the code, whose results are added to the new file
     """
+    if not 0 < seconds < math.inf:
+        raise UserError(f"seconds={seconds} is impossible: it must be more than 0")
     refuse_unknown("recipes", recipes, WORDS)
     refuse_unknown("variants", variants, VARIANTS)
     earlier = {"before": folders.read_json(Path(before))["steps"]} if before else {}

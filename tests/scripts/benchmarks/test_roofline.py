@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import roofline
+from benchmarks import exchange, roofline
 
 from ensemble.errors import UserError
 
@@ -51,3 +51,14 @@ def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(roofline, "num_gpus", lambda: 0)
     with pytest.raises(UserError, match="no GPU on this machine"):
         roofline.gpu()
+
+
+def test_settings_are_checked_before_data_are_generated(tmp_path: Path) -> None:
+    """A traceback would end the command after a minute, or figures would be stored of which each is an error."""
+    for setting in ({"recipe": "sudoko"}, {"ranks": 0}, {"ranks": 1}):
+        with pytest.raises(UserError, match=next(iter(setting))):
+            exchange.exchange(**setting, folder=str(tmp_path / "data"))
+    for seconds in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="seconds="):
+            roofline.roofline(seconds=seconds, recipes=("table",), folder=str(tmp_path / "data"))
+    assert not (tmp_path / "data").exists()
