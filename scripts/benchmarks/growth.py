@@ -49,12 +49,13 @@ def growth(
     """
     sizes_of = {"reviews": reviews, "rows": rows, "parameters": widths, "ranks": ranks}
     refuse_unknown("axes", axes, AXES, "axis ")
+    for axis in axes or AXES:
+        enough(len(sizes_of[axis]), 2, f"number of sizes of {axis}", "an exponent")
+        enough(min(sizes_of[axis]), 1, f"size of {axis}", "a measurement")
     results: dict[str, Any] = {}
     for axis in axes or AXES:
-        sizes = sizes_of[axis]
-        enough(len(sizes), 2, f"sizes of {axis}", "an exponent")
         points: dict[str, list[Costs]] = {}
-        for size in sizes:
+        for size in sizes_of[axis]:
             with tempfile.TemporaryDirectory() as scratch:
                 for work, costs in AXES[axis](size, Path(scratch)).items():
                     points.setdefault(work, []).append(shown(f"{axis}, {work}", {"size": size, **costs}))

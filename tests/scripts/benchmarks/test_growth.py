@@ -40,11 +40,13 @@ def test_each_axis_measures_work_that_exists(axis: str, size: int, works: int, t
         assert costs["peak_mb"] >= 0, work
 
 
-def test_mistakes_are_refused_before_anything_is_measured() -> None:
-    """After minutes there would be a traceback."""
+def test_mistakes_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an hour of other axes there would be an error or a traceback."""
+    monkeypatch.setattr(growth, "AXES", dict.fromkeys(growth.AXES, lambda *_: pytest.fail("something was measured")))
     for settings, sentence in (
         ({"axes": ("depth",)}, "axis 'depth' is unknown, choose from reviews, rows, parameters, ranks"),
-        ({"axes": ("rows",), "rows": (1000,)}, "sizes of rows=1 is impossible: for an exponent it must be 2 or more"),
+        ({"ranks": (1,)}, "number of sizes of ranks=1 is impossible: for an exponent it must be 2 or more"),
+        ({"widths": (0, 8)}, "size of parameters=0 is impossible: for a measurement it must be 1 or more"),
     ):
         with pytest.raises(UserError, match=sentence):
             growth.growth(**settings)
