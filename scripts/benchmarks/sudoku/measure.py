@@ -54,6 +54,11 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
     clues_17 : a file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out
     """
     enough(rounds, 1, purpose="a median")
+    nine = board_of(9)
+    if clues_17:
+        given = readers.read([Path(clues_17)], nine, Census()).puzzles
+        if ((given > 0).sum(axis=1) != 17).any():
+            raise UserError(f"clues_17={clues_17} has puzzles with another number of clues: give a file with 17 each")
     generated = {}
     for name, (side, clues, num_ours, num_plain) in GENERATED.items():
         board = board_of(side)
@@ -62,13 +67,9 @@ def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
         generated[name] = shown(f"generate {name}", rates)
     for name, (side, clues, count) in GENERATED_ONCE.items():
         generated[name] = _rates(1, _generator(board_of(side), clues, count), count)
-    nine = board_of(9)
     boards, solutions = generate(nine, 0, 2_000)
     solved = {"9 minimal": solving(rounds, nine, boards, 40)}
     if clues_17:
-        given = readers.read([Path(clues_17)], nine, Census()).puzzles
-        if ((given > 0).sum(axis=1) != 17).any():
-            raise UserError(f"clues_17={clues_17} has puzzles with another number of clues: give a file with 17 each")
         drawn = given[np.random.default_rng(0).permutation(len(given))[:5_000]]
         solved["9 with 17 clues"] = solving(rounds, nine, drawn, NUM_17_PLAIN)
     print(f"solve: {solved}", flush=True)

@@ -81,6 +81,15 @@ def test_the_memory_of_the_benchmark_is_not_that_of_the_first_puzzles(monkeypatc
     assert measure.sudoku_data(rounds=1)["first_puzzles"] == {"compiled": seconds, "from_the_cache": seconds}
 
 
+def test_a_file_of_puzzles_is_checked_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two minutes a misspelt name would be noticed, or that the puzzles have other numbers of clues."""
+    monkeypatch.setattr(measure, "generate", lambda *_: pytest.fail("puzzles were generated"))
+    (tmp_path / "18.txt").write_text("1" + "0" * 80 + "\n")
+    for name, sentence in (("absent.txt", "absent.txt does not exist"), ("18.txt", "another number of clues")):
+        with pytest.raises(UserError, match=sentence):
+            measure.sudoku_data(clues_17=str(tmp_path / name))
+
+
 @pytest.fixture(scope="module")
 def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """6 × 6 boards, as the prototype needs them."""
