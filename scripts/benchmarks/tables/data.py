@@ -5,7 +5,7 @@
     train.csv      the labelled rows, every cell as it is in the source
     new.csv        the rows to predict, without the target
     truth.parquet  row_id (the number of the row in new.csv) and the target; no method reads this file
-    table.json     target, task, time column and its format, numbers of rows, SHA-256 of the source CSVs and of train.csv
+    table.json     target, task, time column and its format, numbers of rows, SHA-256 of the sources, train.csv and new.csv
 """
 
 import csv
@@ -139,7 +139,7 @@ def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
         "split": "official" if len(frames) == 2 else "time" if table.time else "random",
         "rows": {"train": train.height, "new": new.height},
         "columns": train.width,
-        "train_sha256": hashlib.sha256((out / "train.csv").read_bytes()).hexdigest(),
+        **{f"{name}_sha256": hashlib.sha256((out / f"{name}.csv").read_bytes()).hexdigest() for name in ("train", "new")},
     }
     folders.write_json(out / "table.json", facts)
     return facts

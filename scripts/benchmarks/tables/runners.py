@@ -1,7 +1,8 @@
 """Run the commands of each method, which fit train.csv and predict new.csv. Their costs are measured and cached.
 
 A result is stored in FOLDER/TABLE/METHOD.seedS.limitL/: result.json (seconds, CPU seconds, peak memory, versions) and
-predictions.parquet (row_id and `prediction`, or one column for each class). A result from another train.csv is replaced.
+predictions.parquet (row_id and `prediction`, or one column for each class). A result from another train.csv or
+new.csv is replaced.
 """
 
 import shutil
@@ -49,9 +50,11 @@ def result(
         else:
             costs = foreign_costs(method, sys.executable if method == LIGHTGBM else python, table, out, seed, limit_s)
             shutil.rmtree(out / "model")  # up to hundreds of MB
-        return {**costs, "environment": environment()}
+        return {**costs, "new_sha256": facts["new_sha256"], "environment": environment()}
 
     settings = {"method": method, "seed": seed, "limit_s": limit_s, "train_sha256": facts["train_sha256"]}
+    if (out / "result.json").is_file() and "new_sha256" in folders.read_json(out / "result.json"):  # older results lack it
+        settings["new_sha256"] = facts["new_sha256"]
     return cached(out, settings, measure), out / "predictions.parquet"
 
 

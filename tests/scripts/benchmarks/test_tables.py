@@ -191,6 +191,25 @@ def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch
     assert folder_names == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
 
 
+def test_new_rows_that_changed_are_predicted_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predictions of the old rows would be compared with the truth of the new ones."""
+    predicted = []
+
+    def costs(method: str, python: str, table: Path, out: Path, *more: Any) -> dict[str, Any]:
+        (out / "model").mkdir()
+        predicted.append((table / "new.csv").read_text())
+        return {"fit_s": 1}
+
+    monkeypatch.setattr(runners, "foreign_costs", costs)
+    replace(monkeypatch, files=("train", "test"))
+    ROWS.write_csv(source / "train.csv")
+    for rows in (ROWS, ROWS, ROWS.reverse()):
+        rows.write_csv(source / "test.csv")
+        facts = data.write("bank_churn", source, tmp_path / "bank_churn")
+        runners.result("lightgbm", "bank_churn", facts, tmp_path, "python", 0, 60.0)
+    assert predicted == [rows.drop("answer").write_csv() for rows in (ROWS, ROWS.reverse())]
+
+
 def test_a_method_runs_only_on_tables_to_which_it_applies() -> None:
     """AutoGluon would validate by a missing column, or the same fit would be measured under two names."""
     methods = ("good_quality", "good_quality_by_time", "best_quality_date_parts", "best_quality_date_parts_by_time")
