@@ -36,7 +36,7 @@ def tables(
 ) -> dict[str, Any]:
     """`scripts/fit.py`, AutoGluon and plain LightGBM on eleven public tables; hours without cached results.
 
-    Raises `UserError` for unknown names, a missing table, and without AutoGluon.
+    Raises `UserError` for unknown names, a missing table, without AutoGluon, and if all fits fail.
 
     tables : the folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists their origins
     python : the interpreter that has AutoGluon; `make bench-tables` installs it
@@ -67,6 +67,8 @@ def tables(
         facts = data.write(name, tables, Path(folder) / name)
         results[name], failed_here = one_table(name, facts, Path(folder), python, limits, seeds)
         failed |= {f"{name} {method}": error for method, error in failed_here.items()}
+    if not any(result["methods"] for result in results.values()):
+        raise UserError(f"no method has a result, so none is written: {next(iter(failed.values()), 'none is applicable')}")
     return {
         "time_limit_s": time_limit,
         "rivals_time_limit_s": rivals_limit,

@@ -321,6 +321,18 @@ def test_wins_losses_time_and_memory_of_each_rival(source: Path, tmp_path: Path,
     assert one["ours"]["loss"] == pytest.approx(-np.log(0.9))
 
 
+def test_failures_alone_are_no_result(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed results of eleven tables would be replaced by none, as with time_limit=-1."""
+
+    def fail(*arguments: Any) -> Any:
+        raise UserError("fit.py ended with 2: time_limit=-1.0 is impossible")
+
+    monkeypatch.setattr(runners, "result", fail)
+    for method, why in (("ours", "ended with 2: time_limit=-1.0 is impossible"), ("best_quality_by_time", "none is applic")):
+        with pytest.raises(UserError, match=f"no method has a result, so none is written: {why}"):
+            measure.tables(**arguments(tmp_path, methods=(method,)))
+
+
 def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new version of pandas or LightGBM, a category that train lacks, or a column that is empty in new rows would fail."""
     replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
