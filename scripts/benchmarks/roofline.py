@@ -88,7 +88,9 @@ def roofline(
         raise UserError(f"seconds={seconds} is impossible: it must be more than 0")
     refuse_unknown("recipes", recipes, WORDS)
     refuse_unknown("variants", variants, VARIANTS)
-    earlier = {"before": folders.read_json(Path(before))["steps"]} if before else {}
+    earlier = {"before": folders.read_json(Path(before)).get("steps")} if before else {}
+    if before and not earlier["before"]:
+        raise UserError(f"before={before} has no steps: name a file that this benchmark wrote")
     data = {recipe: str(prepared(Path(folder), recipe)) for recipe in recipes or WORDS}
     trainings = list(itertools.product(data, variants))
 

@@ -61,4 +61,7 @@ def test_settings_are_checked_before_data_are_generated(tmp_path: Path) -> None:
     for seconds in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UserError, match="seconds="):
             roofline.roofline(seconds=seconds, recipes=("table",), folder=str(tmp_path / "data"))
+    (tmp_path / "seeds.json").write_text('{"runs": []}', encoding="utf-8")
+    with pytest.raises(UserError, match="has no steps: name a file"):
+        roofline.roofline(before=str(tmp_path / "seeds.json"), recipes=("table",), folder=str(tmp_path / "data"))
     assert not (tmp_path / "data").exists()
