@@ -21,6 +21,7 @@ from ensemble.predictions import Predictions
 from ensemble.predictor import bag, members
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipe import Recipe, Words
+from ensemble.report.svg import series_number
 from ensemble.task import Task, task_of
 
 OPTIONS = ("starts", "votes", "select")
@@ -281,7 +282,7 @@ def _scaling(file: Path, position: int) -> dict[str, Any]:
     return {
         **content,
         "file": str(file),
-        "series": position,
+        "series": series_number(position),
         "hardware": rows[0]["device"] if unit == "GPU" else cores,
         "unit": unit,
         "price": content["price_per_gpu_hour"] if unit == "GPU" else None,

@@ -172,6 +172,13 @@ def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, sc
     assert f"scaling=[{scaling[0]},{scaling[1]}]" in shlex.split(html.unescape(last))
 
 
+def test_more_measurements_than_colours_share_them(run: Path, scaling: list[Path], tmp_path: Path) -> None:
+    """The eleventh kind of hardware would end the report with a traceback."""
+    page = write(run, tmp_path / "report.html", [scaling[0]] * 11)
+    assert page.count("var(--series-1)") > 0
+    assert "var(--series-11)" not in page
+
+
 def test_draws_only_measured_points(scaled_page_file: Path) -> None:
     """A number that nobody measured would look as if it had been."""
     page = scaled_page_file.read_text(encoding="utf-8")
