@@ -268,6 +268,10 @@ def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
             raise UserError(f"{path}: the metadata '{name}' is {metadata[name]!r}: write a string")
     if not isinstance(metadata.get("config", {}), dict):
         raise UserError(f"{path}: the metadata 'config' is {metadata['config']!r}: write an object")
+    if not isinstance(folder := metadata.get("config", {}).get("folder", ""), str):
+        raise UserError(
+            f"{path}: 'folder' in the metadata 'config' is {folder!r}: write the member's folder, or leave it out"
+        )
     classes = metadata.get("classes", [])
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise UserError(f"{path}: the metadata 'classes' is {classes!r}: write a list of strings")

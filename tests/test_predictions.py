@@ -381,6 +381,7 @@ def with_metadata(**changes: Any) -> Any:
         ({"output": ["probability"]}, r"'output' is \['probability'\]: write a string"),
         ({"member": None}, "'member' is None: write a string"),
         ({"config": "none"}, "'config' is 'none': write an object"),
+        ({"config": {"folder": 3}}, "'folder' in the metadata 'config' is 3: write the member's folder, or leave it out"),
     ],
 )
 def test_metadata_of_another_kind_are_refused(path: Path, change: dict[str, Any], sentence: str) -> None:
