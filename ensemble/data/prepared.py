@@ -90,6 +90,12 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     for entry in ("config", "alike"):
         if not isinstance(manifest.get(entry, {}), dict):
             raise UserError(f"the entry {entry} of the manifest is {shortened(str(manifest[entry]))}: write a dict; {GUIDE}")
+    files = manifest.get("sources", [])
+    if not isinstance(files, list) or not all(
+        isinstance(file, dict) and {"name", "bytes", "sha256"} <= file.keys() for file in files
+    ):
+        fix = "write ensemble.folders.sources(paths), with a Path for each raw file"
+        raise UserError(f"the entry sources of the manifest is {shortened(str(files))}: {fix}")
     features = manifest["features"]
     if not isinstance(features, list) or not all(isinstance(feature, dict) for feature in features):
         raise UserError(f"the entry features of the manifest is {shortened(str(features))}: write a list of dicts; {GUIDE}")

@@ -256,6 +256,7 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
         ("prepare", "table.slice(begin, num_rows)", "columns", PREPARE, "for train gets a dict, not a pyarrow.Table"),
         ("prepare", CONFIG, '"config": None', PREPARE, "the entry config of the manifest is None: write a dict"),
         ("prepare", ALIKE, '"alike": list(FEATURES)', PREPARE, "the entry alike of the manifest is ['age', "),
+        ("prepare", ALIKE, f'{ALIKE}, "sources": ["a.csv"]', PREPARE, "is ['a.csv']: write ensemble.folders.sources(paths)"),
         ("prepare", '"unit": ""', '"unit": None', PREPARE, "of the features has a unit that is not a string: write a unit"),
         ("prepare", '"unit": ""', '"unit": "", "values": "abc"', PREPARE, "has values that are not a list: write a"),
         ("prepare", '="row_id")', '="row_id", classes=(0, 1))', PREPARE, "classes of the task is [0, 1]: write a list of"),
