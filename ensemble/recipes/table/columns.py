@@ -31,6 +31,8 @@ KEPT_APART = 0.9
 FEW_CATEGORIES = 256
 """With more different texts, only those in several rows become categories. Such a column may also hold free text, as may
 one in which texts are repeated less than twice on average."""
+LEAST_SHARED = 0.2
+"""A column of ids, such as ticket numbers, is left out if fewer than this share of its cells have a text of several rows."""
 
 
 def numbers_of(values: pl.Series) -> np.ndarray:
@@ -133,12 +135,12 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
         begin = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=offset)
         unit = {"unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", **({"offset": offset} if offset else {})}
         return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train, is_time)])
-    if is_id(known):
+    is_repeated, are_ids = num_different <= known.len() / 2, is_id(known)
+    names = _categories(known, num_different, max_categories) if is_repeated or are_ids else []
+    if are_ids and known.is_in(names).sum() < LEAST_SHARED * known.len():
         why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
         return Learned(left_out=why if known.len() > 1 else "has only one filled cell in train")
-    is_repeated = num_different <= known.len() / 2
-    names = _categories(known, num_different, max_categories) if is_repeated else []
-    is_prose = not is_repeated or (num_different > FEW_CATEGORIES and texts.is_prose(known))
+    is_prose = not are_ids and (not is_repeated or (num_different > FEW_CATEGORIES and texts.is_prose(known)))
     content = texts.learn(known) if is_prose else None
     features = [{**entry, "unit": "category", "categories": len(names), "values": names}] if names else []
     features += texts.entries(column, content) if content else []
@@ -152,7 +154,7 @@ def is_id(known: pl.Series) -> bool:
 
 def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:
     """The categories, in alphabetical order: all texts, or the most frequent ones that are in several rows."""
-    if num_different <= min(FEW_CATEGORIES, most):
+    if num_different <= min(FEW_CATEGORIES, most, known.len() / 2):
         return known.unique().sort().to_list()
     counts = known.rename("text").value_counts(name="count").filter(pl.col("count") > 1)
     return counts.sort("count", "text", descending=[True, False])["text"].head(most).sort().to_list()

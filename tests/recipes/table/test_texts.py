@@ -134,6 +134,9 @@ def test_what_becomes_of_texts() -> None:
     assert "taken for an id" in learned([f"row{number}" for number in range(60)]).left_out
     assert "taken for an id" in learned([f"First{number} Last{number}" for number in range(60)]).left_out
     assert learned(["comment", *[None] * 59]).left_out == "has only one filled cell in train"
+    tickets = [*(f"t{number}" for number in range(50)), *["family", "twins"] * 3]
+    assert "taken for an id" in learned(tickets).left_out
+    assert [feature["values"] for feature in learned(tickets[30:]).features] == [["family", "twins"]]
     prose = learned(remarks()[0].to_list())
     assert prose.features[0]["meaning"] == "c: number of characters"
     assert prose.content is not None
