@@ -46,11 +46,11 @@ class Combination:
         scaled = scaled_to(self.space, self.scales, inputs, group)
         # One member after the other: in a matrix product or a sum over an axis, the last bits of a row depend on other rows
         average = np.full(scaled.shape[:-1], self.intercept)
-        weighted = scaled * np.array(self.weights)
+        weights = self.weights
         if self.space == "rank":  # rows with the same ranks, of whichever members, tie: rounding would order them
-            weighted = np.sort(weighted)
-        for column in np.moveaxis(weighted, -1, 0):
-            average += column
+            scaled, weights = np.sort(scaled * np.array(weights)), (1.0,) * len(weights)
+        for column, weight in zip(np.moveaxis(scaled, -1, 0), weights, strict=True):
+            average += weight * column
         if self.space in ("value", "standard", "rank"):
             return average
         if self.space == "log":

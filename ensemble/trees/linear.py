@@ -102,7 +102,7 @@ class Design:
     most_W: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
     """The range of the scores of these numbers: that of the training rows, extended by its width on both sides."""
     level_L: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
-    """The index of the feature of each level."""
+    """The index of the feature of each level, and the number."""
     value_L: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
 
     @property
@@ -123,8 +123,8 @@ class Design:
             return np.concatenate([all_columns[:num_scores], all_columns[first_level:]])
         return slice(num_scores + (len(self.number_S) if column_set == "ranks" else 0))
 
-    def with_columns(self, column_set: ColumnSet) -> ColumnSet:
-        """The same set, or `scores` if it has no other columns than these."""
+    def effective(self, column_set: ColumnSet) -> ColumnSet:
+        """The same set, or `scores` if it has the same columns: such candidates are fitted once."""
         others = {"ranks": self.number_S, "wide": self.wide_W, "levels": self.level_L}
         return column_set if len(others.get(column_set, "scores")) else "scores"
 
@@ -292,7 +292,7 @@ def train_copy(
     for power, column_set, penalty in candidates if stop else candidates[config.num_rounds - 1 :][:1]:
         if len(fitted) >= LEAST_CANDIDATES and is_over():
             break
-        column_set = design.with_columns(column_set)
+        column_set = design.effective(column_set)
         weight_KE, intercept_K = fit_once(power, column_set, penalty)
         weight_KD = np.zeros((len(weight_KE), columns.shape[1]))
         weight_KD[:, design.column_indices(column_set)] = weight_KE
