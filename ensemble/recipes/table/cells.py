@@ -64,6 +64,8 @@ class Cells:
     """The texts in the cells that mark missing values, with their counts."""
     notes: tuple[str, ...] = ()
     """Messages about unusual data."""
+    is_ambiguous: bool = False
+    """Whether these texts are numbers with a unit, whose decimal mark is ambiguous."""
 
 
 def read(table: Table, column: str, config: PrepareConfig) -> Cells:
@@ -220,7 +222,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
     for bad, kinds in ((no_date, "dates"), (no_number, "numbers")):
         if num_cells - bad.sum() > NEARLY * num_cells:
             notes = (_nearly(table, column, cells, bad, kinds, is_feature=bool(drop)),)
-    return _of_kind(table, column, "text", texts, marks, notes)
+    return dataclasses.replace(_of_kind(table, column, "text", texts, marks, notes), is_ambiguous=bool(unit_notes))
 
 
 def _numbers(

@@ -6,7 +6,8 @@
 The form of a file is the one that leaves the fewest cells unread. Its cells may differ in the time: without one, a cell is
 midnight, and without an offset, a time is in UTC; `forms_note` makes a message about both. If the order of day and month is
 ambiguous in all cells of a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If
-these have no order or both orders, the form is ambiguous, and `read` raises an error.
+these have no order or both orders, the form is ambiguous, and `read` raises an error; conventions.py then tries the order of
+other columns.
 """
 
 import dataclasses
@@ -85,21 +86,21 @@ def read(
     """
     parts = table.by_file(cells)
     best = [_best(part, order, bool(known)) for part in parts]
-    orders = {_order_of(form) for form in known}
+    orders = {order_of(form) for form in known}
     for readings in best:
-        file_orders = {_order_of(form) for form in readings}
+        file_orders = {order_of(form) for form in readings}
         orders |= file_orders if len(file_orders) == 1 else set()
     orders.discard("")
     forms, values = [], []
     ambiguous: tuple[str, str, str, str] | None = None
     for path, part, readings in zip(table.files, parts, best, strict=True):
-        fitting = [form for form in readings if _order_of(form) in orders] or list(readings)
+        fitting = [form for form in readings if order_of(form) in orders] or list(readings)
         form = next((form for form in known if form in fitting), fitting[0] if fitting else "")
         forms.append(form)
         values.append(readings[form] if form else pl.repeat(None, len(part), dtype=pl.Datetime("us"), eager=True))
         for other in fitting:
             differ = readings[other].ne_missing(readings[form])
-            if not ambiguous and differ.any() and (form not in known or other in known or _order_of(form)):
+            if not ambiguous and differ.any() and (form not in known or other in known or order_of(form)):
                 ambiguous = part[int(differ.arg_max() or 0)], path.name, form, other
     dates = Dates(values=pl.concat(values), forms=tuple(forms))
     if ambiguous and dates.values.null_count() - cells.null_count() <= allowed:
@@ -224,7 +225,7 @@ def example(form: str) -> str:
     return form.replace("%z", " and UTC offset").replace(SEPARATOR, " or ")
 
 
-def _order_of(form: str) -> str:
+def order_of(form: str) -> str:
     """day_first or month_first; empty if the year is first, or the month a name."""
     has_name = "%b" in form or "%B" in form
     return "" if has_name else {"%d": "day_first", "%m": "month_first"}.get(form[:2], "")

@@ -38,7 +38,7 @@ from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError, listed
 from ensemble.metrics.weighting import weight_of
-from ensemble.recipes.table import cells, columns, leaks, missing, sources, trend
+from ensemble.recipes.table import cells, columns, conventions, leaks, missing, sources, trend
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
@@ -215,7 +215,7 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
             fit = {"time": "numbers or dates", "weight": "numbers"}.get(key, "numbers, dates or texts")
             raise UserError(f"{key}={name} holds {table.nested[name]}: name a column of {fit}")
     names = [name for name in table.columns if name not in skipped and name not in table.nested]
-    cells_of = {name: cells.read(table, name, config) for name in names}
+    cells_of = conventions.read(table, names, config)
     if not config.decimal:
         cells.refuse_two_marks(table, cells_of, "add decimal=, or leave out the thousands separators")
         cells_of |= {name: column for name, column in cells.of_whole_numbers(table, cells_of).items() if name not in named}

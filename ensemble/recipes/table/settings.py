@@ -47,10 +47,10 @@ class PrepareConfig:
     NA, N/A, NaN, null, None, ? and - do so in columns of numbers, dates and booleans, but not in the target or in columns of
     texts."""
     decimal: Literal["", ".", ","] = ""
-    """The decimal separator of numbers that are stored as text, needed if it is ambiguous: with `.` the text 1,234 is 1234,
-    with `,` it is 1.234."""
+    """The decimal separator of numbers that are stored as text, needed if it is ambiguous and no other column shows it:
+    with `.` the text 1,234 is 1234, with `,` it is 1.234."""
     dates: Literal["", "day_first", "month_first"] = ""
-    """The order of day and month in columns where it is ambiguous, as in 01/02/2024."""
+    """The order of day and month in columns where it is ambiguous, as in 01/02/2024, and no other column shows it."""
     max_categories: int = 10_000
     """Largest number of categories of a column; less frequent texts count as missing."""
     test: float = 0.0
