@@ -87,7 +87,8 @@ def refuse_foreign(path: Path, head: bytes, formats: str = "UTF-8 text, gzip or 
     for kind, magic in FOREIGN.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {kind}: unpack or convert it to {formats}")
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(b"PAR1"):
+    lines = head.rstrip(b"\r\n")  # a program that wrote "\r" may still end the file with "\n"
+    if b"\n" not in lines and b"\r" in lines and not head.startswith(b"PAR1"):
         raise UserError(
             f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "
             "`tr '\\r' '\\n' < OLD > NEW` does"

@@ -457,7 +457,10 @@ def test_only_files_of_equal_size_are_compared(tmp_path: Path, monkeypatch: pyte
     assert not compared
 
 
-@pytest.mark.parametrize("text", ["parent_asin,user_id,rating,timestamp\rP,U,5,1600000000\r", "7::31::5::978300761\r" * 2])
+@pytest.mark.parametrize(
+    "text",
+    ["parent_asin,user_id,rating,timestamp\rP,U,5,1600000000\r", "7::31::5::978300761\r" * 2, "a,b\r1,2\r3,4\r\n"],
+)
 def test_lines_that_end_in_returns_alone(tmp_path: Path, text: str) -> None:
     """The whole file would be one header."""
     (tmp_path / "old.csv").write_bytes(text.encode())
