@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,3 +106,15 @@ def folded(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFacto
         PrepareConfig(out=str(folder), source=(str(review_file),), metadata=(str(product_file),), panel=with_folds)
     )
     return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 MB of its own; skips where it cannot be mounted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -12,8 +12,9 @@
 
 A body may be compressed, with `content-encoding: gzip`; another encoding is answered with status 415. An invalid request is
 answered with 422 and the name of the field, one that is too large with 413, a body that arrives too slowly with 408. A body
-that is not complete is counted as 400. If a worker process fails, the answer has status 503. SIGTERM ends the service after
-the requests under way; those that take longer than stop_timeout_s are answered with 503.
+that is not complete is counted as 400. If a worker process fails or the disk of temporary files is full, the answer has
+status 503. SIGTERM ends the service after the requests under way; those that take longer than stop_timeout_s are answered
+with 503.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from typing import Any
 
 from ensemble import configuration, recipe
 from ensemble.data.octets import repeated_key
-from ensemble.errors import Failure, UserError, shortened
+from ensemble.errors import Failure, UserError, full_temporary_disk, shortened
 from ensemble.predictor.settings import ServeConfig
 
 try:
@@ -192,9 +193,9 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes, reviews: 
     source = next(iter(counts))
     try:
         forecast, notes = predictor.predict_with_notes(*request_module.tables(request))
-    except UserError as error:
-        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [source], str(error))
-    except Failure as error:
+    except (UserError, Failure) as error:
+        if isinstance(error, UserError) and str(error) != str(full_temporary_disk()):  # of which the client knows nothing
+            return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [source], str(error))
         print(f"failed: {error}", file=sys.stderr, flush=True)
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not predict: look at the service's log")
     metadata = {name.decode(): value.decode() for name, value in (forecast.schema.metadata or {}).items()}

@@ -360,17 +360,6 @@ def test_a_second_signal_ends_a_run_that_cannot_finish_its_step(prepared: Path, 
     folders.verify(run.newest())
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
 @pytest.mark.torture
 @pytest.mark.parametrize("room", [0, 2 << 20], ids=["not_even_for_logs", "not_for_a_checkpoint"])
 def test_a_full_disk_keeps_the_last_checkpoint(room: int, reference: Run, small_disk: Path) -> None:

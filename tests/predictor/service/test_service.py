@@ -477,3 +477,23 @@ def test_without_its_folder_for_temporary_files_it_names_the_folder(
         _, output = service.stop()
     assert "failed: no temporary files can be written ([Errno 2] No such file or directory" in output
     assert "Traceback" not in output
+
+
+def test_a_full_disk_of_temporary_files_is_no_fault_of_the_client(
+    trees: Path, body_of_request: bytes, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With status 422 a client would discard its rows, and no monitor would report the service."""
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(small_disk))
+    service = Service(trees)
+    ballast = small_disk / "ballast"
+    try:
+        assert ask(service.port, "POST", "/predict", body_of_request)[0] == 200
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(1 << 16))
+        assert ask(service.port, "POST", "/predict", body_of_request)[0] == 503
+        ballast.unlink()
+        assert ask(service.port, "POST", "/predict", body_of_request)[0] == 200
+    finally:
+        _, output = service.stop()
+    assert f"failed: the disk of temporary files, {small_disk}, is full: free some space" in output
