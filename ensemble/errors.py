@@ -5,10 +5,10 @@ one sentence: what is wrong, the value, what to do. Our own mistakes are asserti
 
 Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it; from doctor.py:
 problems were found), 2 an error of the user (one sentence), 75 a training that was asked to stop and has saved its state,
-130 Ctrl-C, 141 a command whose output is not read any more, as after `| head`, 143 SIGTERM. Under `accelerate launch` these
-are the codes of the workers. An error that is known to be the same on all ranks is printed by rank 0, any other by the first
-rank of a node that raises it. Then the launcher exits with 1, after a traceback of its own whose last line contains the
-sentence.
+129 a closed terminal (SIGHUP), 130 Ctrl-C, 141 a command whose output is not read any more, as after `| head`, 143 SIGTERM.
+Under `accelerate launch` these are the codes of the workers. An error that is known to be the same on all ranks is printed
+by rank 0, any other by the first rank of a node that raises it. Then the launcher exits with 1, after a traceback of its own
+whose last line contains the sentence.
 """
 
 import atexit
@@ -30,6 +30,7 @@ from contextlib import contextmanager, suppress
 FAILED = 1
 USER_ERROR = 2
 PREEMPTED = 75
+HUNG_UP = 129
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143
@@ -152,8 +153,6 @@ def run(main: Callable[[], None]) -> None:
     # The libraries create 300,000 objects, none of which can be freed: with Python's default threshold of 700 objects, their
     # import takes a fifth longer
     gc.set_threshold(10_000, 10, 10)
-    # Exit by an exception, so that half-written folders are deleted, as after Ctrl-C
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     open_missing_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal in Latin-1 has no arrow: a question mark instead of an error
         if isinstance(stream, io.TextIOWrapper):
@@ -164,6 +163,7 @@ def run(main: Callable[[], None]) -> None:
             raise UserError("this command does not run on Windows itself: run it in WSL, see https://aka.ms/wsl")
         if sys.flags.optimize > 1:
             raise UserError("PYTHONOPTIMIZE=2 or python -OO removes docstrings, which --help and LightGBM need: set it to 1")
+        _exit_by_an_exception()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the caller ignores it, the exit code of each process would be 0
         current_folder()
         main()
@@ -196,7 +196,8 @@ def run(main: Callable[[], None]) -> None:
         else:  # as from sys.exit("a sentence") or sys.exit(exception) in a recipe
             _print(str(error.code))
             code = FAILED
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no SIGHUP
+        signal.signal(number, signal.SIG_IGN)  # the process ends anyway
     if "torch" in sys.modules:
         atexit._run_exitfuncs()  # `os._exit` below runs none
     for stream in (sys.stdout, sys.stderr):
@@ -230,6 +231,27 @@ def open_missing_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def _exit_by_an_exception() -> None:
+    """Let SIGTERM and SIGHUP end this process by an exception, so that half-written folders are deleted, as after Ctrl-C."""
+
+    def leave(number: int, frame: object) -> None:
+        discard_output_to_closed_terminal()
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, leave)
+
+
+def discard_output_to_closed_terminal() -> None:
+    """Discard what is printed to a terminal that was closed, since each write to it would raise an OSError."""
+    for number in (1, 2):
+        try:
+            os.write(number, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _print(text: str) -> None:

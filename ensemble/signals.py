@@ -1,4 +1,5 @@
-"""Signals that ask a run to stop: SIGTERM (a scheduler), SIGINT (Ctrl-C), SIGUSR1 (Slurm's warning before a time limit).
+"""Signals that ask a run to stop: SIGTERM (a scheduler), SIGINT (Ctrl-C), SIGUSR1 (Slurm's warning before a time limit),
+SIGHUP (a closed terminal), unless this process ignores it, as under nohup.
 
 After the first signal the run finishes its step and saves. A second signal ends the process at once, unless it comes within
 `ECHO_S` seconds: a scheduler signals every process of a job, and the launcher passes its signal on, so one request arrives
@@ -13,7 +14,11 @@ import threading
 import time
 from contextlib import suppress
 
-STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+from ensemble.errors import discard_output_to_closed_terminal
+
+STOP: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+    STOP += (signal.SIGHUP,)
 ECHO_S = 3.0
 """Seconds in which further signals count as the same request."""
 STARTED_BY = "ENSEMBLE_STARTED_BY"
@@ -80,6 +85,7 @@ class StopSignals:
             if not self.received:
                 received_s, self.received = time.monotonic(), number
                 name = signal.Signals(number).name
+                discard_output_to_closed_terminal()
                 with suppress(OSError):  # standard error may be a pipe whose reader has ended
                     print(f"{name}: saving after this step; a second signal stops at once", file=sys.stderr, flush=True)
             elif time.monotonic() - received_s > ECHO_S:

@@ -17,7 +17,7 @@ one of other processes:
 
 Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The first line of `status` is
 running (also after a kill), preempted, lost (a rank or its machine died) or failed; after the last two, a second line is the
-reason. The exit code is 75 if SIGTERM, SIGINT or SIGUSR1 ended the training after its state was saved: continue with
+reason. The exit code is 75 if SIGTERM, SIGINT, SIGUSR1 or SIGHUP ended the training after its state was saved: continue with
 --resume auto (only XGBoost and LightGBM save a state; others start again). Other codes: 0 done, 1 failed, 2 user error.
 """
 

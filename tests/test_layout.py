@@ -58,8 +58,13 @@ RULES = (
         ("scripts.benchmark", "scripts.benchmarks"),
     ),
     Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",), ("importlib",)),
-    Rule("these import nothing of ours", ("ensemble.errors", "ensemble.cores", "ensemble.signals"), ("ensemble",)),
-    Rule("settings know errors only", ("ensemble.configuration",), ("ensemble",), ("ensemble.errors",)),
+    Rule("these import nothing of ours", ("ensemble.errors", "ensemble.cores"), ("ensemble",)),
+    Rule(
+        "settings and signals know errors only",
+        ("ensemble.configuration", "ensemble.signals"),
+        ("ensemble",),
+        ("ensemble.errors",),
+    ),
     Rule("shared code imports no recipe", SHARED, RECIPES),
     Rule("recipes are found by name", ("ensemble.recipe",), RECIPES),
     *(
@@ -177,6 +182,7 @@ def test_import_rules() -> None:
         ("ensemble.__init__", "from ensemble.errors import UserError"),
         ("ensemble.errors", "from ensemble import configuration"),
         ("ensemble.cores", "from ensemble.errors import UserError"),
+        ("ensemble.signals", "from ensemble import folders"),
         ("ensemble.configuration", "from ensemble import folders"),
         ("ensemble.recipe", "from ensemble.recipes import hot_sellers"),
         ("ensemble.recipe", "def load():\n    from ensemble.recipes.table import prepare"),

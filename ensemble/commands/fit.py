@@ -45,7 +45,7 @@ def main() -> None:
         print(f"stopped while {member} was trained: continue with --resume auto", file=sys.stderr)
         sys.exit(errors.PREEMPTED)
     except (SystemExit, KeyboardInterrupt) as stop:
-        if isinstance(stop, KeyboardInterrupt) or stop.code == errors.TERMINATED:
+        if isinstance(stop, KeyboardInterrupt) or stop.code in (errors.HUNG_UP, errors.TERMINATED):
             print("stopped: continue with --resume auto", file=sys.stderr)
         raise
     with suppress(BrokenPipeError):  # the reader of the output has ended, as after `| head`, but the fit is complete

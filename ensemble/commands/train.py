@@ -3,7 +3,7 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \\
         data=runs/demo/prepared out=runs/demo/members/transformer
 
-Exit codes: 0 done, 1 failed, 2 user error, 75 stopped by SIGTERM, SIGINT or SIGUSR1 after a checkpoint was
+Exit codes: 0 done, 1 failed, 2 user error, 75 stopped by SIGTERM, SIGINT, SIGUSR1 or SIGHUP after a checkpoint was
 written (continue with --resume auto). The launcher's exit code only shows that a worker failed. The reason is in the file
 `status` of the run.
 """

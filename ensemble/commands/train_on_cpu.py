@@ -70,6 +70,7 @@ def _train_with_ranks(num_ranks: int, folder: str) -> int:
     ranks = multiprocessing.start_processes(_rank, arguments, num_ranks, join=False, start_method=start_method)
 
     def forward(number: int, frame: FrameType | None) -> None:
+        errors.discard_output_to_closed_terminal()
         for process in ranks.processes:
             if process.is_alive():
                 os.kill(process.pid, number)

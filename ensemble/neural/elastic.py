@@ -129,7 +129,12 @@ def run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str,
 def _signals_to_stop() -> Iterator[list[int]]:
     """A context that appends the signals of `STOP` to a list. In it this process becomes the parent of orphaned ranks."""
     signals: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: signals.append(number)) for number in STOP}
+
+    def receive(number: int, frame: object) -> None:
+        errors.discard_output_to_closed_terminal()
+        signals.append(number)
+
+    before = {number: signal.signal(number, receive) for number in STOP}
     _adopt_orphans(True)
     try:
         yield signals

@@ -20,7 +20,15 @@ from types import ModuleType
 from typing import IO, Any
 
 from ensemble import configuration
-from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, how_ended, in_a_line
+from ensemble.errors import (
+    PREEMPTED,
+    USER_ERROR,
+    Failure,
+    UserError,
+    discard_output_to_closed_terminal,
+    how_ended,
+    in_a_line,
+)
 from ensemble.signals import STOP, end_with_parent
 from ensemble.trees import memory, rows, threads
 from ensemble.trees import train as member
@@ -40,7 +48,7 @@ POLL_S = 0.1
 def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[str, Any]:
     """Train both members by running `command`, the script and its arguments, for each library; return `status` and `out`.
 
-    The status is done, or preempted after SIGTERM, SIGINT or SIGUSR1, which are passed on to the running processes, so that
+    The status is done, or preempted after a signal of `signals.STOP`, which is passed on to the running processes, so that
     these save. If one process fails, the other gets SIGTERM, so that it saves and stops; a `Failure` names the failed one.
     Raises `UserError` for settings with which neither can train, before a process starts, and if a process ends with one.
     """
@@ -165,6 +173,7 @@ class Children:
 
     def _pass_on(self, number: int, frame: object) -> None:
         self._signal_received = number
+        discard_output_to_closed_terminal()
         self._signal(number)
 
     def _signal(self, number: int) -> None:

@@ -55,7 +55,7 @@ NUM_SHOWN, MIN_FOR_IMPORTANCE = 10, 20
 def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
     """Run trials until the budget is spent, and write the results. Call `threads.configure` first.
 
-    Returns `status` (done, or preempted after SIGTERM, SIGINT or SIGUSR1, which end the current trial), the number of ended
+    Returns `status` (done, or preempted after a signal of `signals.STOP`, which ends the current trial), the number of ended
     `trials`, a `table`, and if a trial was completed the scores of the `given` and the `best` settings. resume : '' starts,
     'last' joins or resumes a search, 'auto' does so if there is one. Raises `UserError` if `out` contains a search and
     neither `resume` nor `config.overwrite` is set, a search with other data or settings, or a running search that

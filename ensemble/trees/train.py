@@ -61,7 +61,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     resume : '' starts, 'last' resumes from the newest valid checkpoint, 'auto' does so if there is one; both return the
     summary of a member that is finished already. rank_info : this process among those that train together; an exception on
     one of them ends all. bag : the folder of the bag that the member is a copy of. The summary's `status` is done. After
-    SIGTERM, SIGINT or SIGUSR1 only `status` (preempted) and `out` are returned.
+    a signal of `signals.STOP` only `status` (preempted) and `out` are returned.
     """
     with ExitStack() as lock:
         return _train(config, resume, rank_info, bag, lock)
