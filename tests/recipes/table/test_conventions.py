@@ -69,7 +69,7 @@ def test_an_ambiguous_order_of_day_and_month_is_that_of_the_other_columns(
         {"y": ["1.234", "2.345", "3.456"]},
         {"y": ["33.51", "7", "8"], "z": ["12,5", "7", "1,25"]},
         {"y": ["06/30/2014", "12/31/2013", "01/31/2013"]},
-        {"y": ["1:30.25", "2:10.50", "3:40.75"]},
+        {"y": ["1:02:30.5", "0:10:20.25", "2:00:10.75"]},
     ],
 )
 def test_without_a_clear_mark_the_column_is_refused(tmp_path: Path, others: dict[str, list[str]]) -> None:
