@@ -35,6 +35,8 @@ class MarketConfig:
         try:
             day = datetime.datetime.strptime(self.first_day, "%Y-%m-%d").date()
             last_day = day + datetime.timedelta(weeks=self.num_weeks)
+            if str(day) != self.first_day:  # such as 2020-10-5, which NumPy does not read
+                raise ValueError
         except (ValueError, OverflowError):
             raise UserError(
                 f"first_day={self.first_day} with num_weeks={self.num_weeks} gives no dates: write a day as YYYY-MM-DD"

@@ -360,6 +360,7 @@ def test_products_have_a_launch_and_a_power_law(demo):
         ({"seed": -1}, "seed=-1"),
         ({"first_day": "2020-10-06"}, "such as 2020-10-05"),
         ({"first_day": "20201005"}, "YYYY-MM-DD"),
+        ({"first_day": "2020-10-5"}, "YYYY-MM-DD"),
         ({"first_day": "yesterday"}, "yesterday"),
         ({"first_day": "1990-01-01"}, "1995"),
         ({"num_weeks": 10_000}, "2100"),
