@@ -66,8 +66,6 @@ def find(cells: pl.Series, allowed: float) -> str:
     """The unit of all but at most `allowed` of the cells, '' if there is none. Zeros need no unit."""
     known = with_signs(cells.drop_nulls())
     sample = sample_of(known)
-    if sample.str.contains(CODE).any() and not sample.str.contains(CLOCK).all():
-        return ""
     if 2 * sample.str.contains(CLOCK).sum() > len(sample):
         is_long, has_three, begins_with_0 = _parts(known)
         unit = WITH_SECONDS if has_three.any() else LONG if is_long.any() else TIME
@@ -75,6 +73,8 @@ def find(cells: pl.Series, allowed: float) -> str:
             if (has_three & begins_with_0).sum() > allowed:  # beside 0:59:30, 59:24 may be hours and minutes
                 return ""
             unit = DURATION
+    elif sample.str.contains(CODE).any():
+        return ""
     else:
         parts = sample.str.extract_groups(PARTS).struct.unnest().fill_null("").filter(sample.str.contains(PARTS))
         units = (parts["1"] + "#" + parts["2"]).filter(parts["1"] + parts["2"] != "")

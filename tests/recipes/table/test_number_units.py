@@ -327,9 +327,9 @@ def test_whole_days_and_days_with_hours_are_the_same_durations(
         assert cells.read_as(table_of(tmp_path, new), "x", "number", form, config).values.to_list() == values
 
 
-@pytest.mark.parametrize(("others", "odd"), [("12.8K", "900"), ("56.6%", "0.48")])
+@pytest.mark.parametrize(("others", "odd"), [("12.8K", "900"), ("56.6%", "0.48"), ("07:30", "closed")])
 def test_a_cell_without_the_unit_counts_as_empty(tmp_path: Path, others: str, odd: str) -> None:
-    """900 would be more than 12.8K."""
+    """900 would be more than 12.8K, or one word among times such as 07:30 would make them categories."""
     column = cells.read(table_of(tmp_path, [others] * 199 + [odd]), "x", RULES)
     assert column.values[-1] is None
     assert f"cells that are not numbers and count as empty (1): '{odd}' (a.csv:201)" in column.notes[0]
