@@ -239,7 +239,8 @@ def _numbers(
     cells are no numbers, (num_rows,) bool. advice : how to resolve an ambiguous form, for the error."""
     signed = number_forms.with_signs(cells)
     is_odd = (signed != cells).fill_null(False)
-    signed = cells if is_odd.sum() == cells.count() else signed  # (1) and (2) alone are no negative numbers
+    if is_odd.sum() == cells.count() and not cells.str.contains(r"[−%\p{Sc}]").any():
+        signed = cells  # (1) and (2) alone are no negative numbers
     bare = number_units.remove(signed, unit)
     decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
     forms, values = number_forms.choose(table, column, bare, decimal, number_forms.PLAIN, allowed, advice)

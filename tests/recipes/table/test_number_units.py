@@ -70,6 +70,9 @@ def test_numbers_with_one_unit_are_numbers(tmp_path: Path, texts: list[str], num
         (["$ (1,200.50)", "$ 13.00"], [-1200.5, 13.0], "$1,234.5"),
         (["−5 °C", "12 °C"], [-5.0, 12.0], "1234.5 °C"),
         (["−€5.50", "€7"], [-5.5, 7.0], "€1234.5"),
+        (["−5.2", "−0.4"], [-5.2, -0.4], ""),
+        (["−5 °C", "−3 °C"], [-5.0, -3.0], "1234.5 °C"),
+        (["($9.50)", "($3)"], [-9.5, -3.0], "$1234.5"),
     ],
 )
 def test_negative_numbers_may_have_a_unit(texts: list[str], numbers: list[float], form: str, tmp_path: Path) -> None:
