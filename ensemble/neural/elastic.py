@@ -179,7 +179,7 @@ def newest_checkpoint(out: Path) -> str:
     """The newest checkpoint as a string that grows with each one; '' for none. It begins with 0 for the run, 1 or 2 for its
     refit."""
     parts = enumerate((out, out / folders.TRIAL, out / folders.NEWEST))
-    names = (f"{number} {path.name}" for number, part in parts for path in folders.checkpoints(part))
+    names = (f"{number} {path.name:>30}" for number, part in parts for path in folders.checkpoints(part))
     return max(names, default="")
 
 

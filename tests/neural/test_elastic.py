@@ -189,7 +189,7 @@ def test_the_newest_checkpoint_is_that_of_the_last_part(tmp_path: Path) -> None:
     """A refit whose ranks are lost twice would count as without progress, since each part counts its steps anew."""
     seen = [elastic.newest_checkpoint(tmp_path)]
     for folder in ("checkpoints/step-00000009", "trial/checkpoints/step-00000002", "trial/checkpoints/step-00000004",
-                   "newest/checkpoints/step-00000003"):  # fmt: skip
+                   "newest/checkpoints/step-99999999", "newest/checkpoints/step-100000000"):  # fmt: skip
         (tmp_path / folder).mkdir(parents=True)
         seen.append(elastic.newest_checkpoint(tmp_path))
     assert seen == sorted(set(seen))
