@@ -48,6 +48,7 @@ LIKE_A_NUMBER = "|".join(
     [
         r"^\PL*\d\PL*$",
         r"^[+-]?(?:\pL{0,3}\p{Sc})? ?\d[\d.,'’\s]*(?:k|K|M|B|[KMGT]i?B|[a-z]{2,4}|[A-Z]{3}|\s[a-zA-Z])$",
+        r"^[+-]?\d[\d.,]*(?:\s?[ckm]?m[23]|°\s?[NESW]|D[+-]\d+)$",
         r"^\p{Sc}\s*-$",
         r"^(?:\d+ ?[a-z]{1,3} ?){2,3}$",
         r"^\d{4}[- ]?[Qq][1-4]$|^[Qq][1-4][-/ ]?\d{4}$|^\d{4}-?W\d\d$",
@@ -57,9 +58,9 @@ LIKE_A_NUMBER = "|".join(
         r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2})$",
     ]
 )
-"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg, 1 500 g, $5M, 3h 8m) or 0
-as Excel writes it ($ -), or contains a date (31-JAN-24, 1. Mai 2024, Jan. 5th, 2024, Mon Jan 19 04:44:54 2015), a quarter or
-week (2007-Q2, 2007-W05) or a part of a date, as Excel shows it (31-Jan, Jan-24)."""
+"""Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg, $5M, 3h 8m, 85 m2,
+45° N), one of Fortran (0.12D+01) or 0 as Excel writes it ($ -), or contains a date (31-JAN-24, 1. Mai 2024, Jan. 5th, 2024,
+Mon Jan 19 04:44:54 2015), a quarter or week (2007-Q2, 2007-W05) or a part of a date, as Excel shows it (31-Jan, Jan-24)."""
 
 
 def find(cells: pl.Series, allowed: float) -> str:

@@ -98,6 +98,9 @@ def test_negative_numbers_may_have_a_unit(texts: list[str], numbers: list[float]
         ["2007-W05", "2008-W52"],
         ["2007q2", "2008q1"],
         ["1. Mai 2024", "12. März 2024"],
+        ["85 m2", "120 m2"],
+        ["45.3° N", "12° S"],
+        ["0.12D+01", "-0.5D-02"],
         ["Jan. 5, 2024", "Feb. 17th, 2024"],
     ],
 )
