@@ -44,6 +44,12 @@ FOREIGN: dict[str, bytes | tuple[bytes, ...]] = {
     "an SQLite database": b"SQLite format 3",
     "an Excel file of the .xls format": b"\xd0\xcf\x11\xe0",
     "an Avro file": b"Obj\x01",
+    "a 7-Zip archive": b"7z\xbc\xaf\x27\x1c",
+    "a RAR archive": b"Rar!\x1a\x07",
+    "an R file (.rds, .rda)": (b"RDX2\n", b"RDX3\n", b"X\n\0\0\0"),
+    "a Stata file": b"<stata_dta>",
+    "an SPSS file": b"$FL2@(#)",
+    "a PDF": b"%PDF-",
     "an Arrow stream": b"\xff\xff\xff\xff",
     "compressed with gzip twice": b"\x1f\x8b",
 }

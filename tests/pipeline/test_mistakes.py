@@ -52,6 +52,10 @@ FOREIGN = {
     "an Excel file of the .xls format": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(200),
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(200),
     "an Avro file": b"Obj\x01\x04\x16avro" + bytes(200),
+    "a 7-Zip archive": b"7z\xbc\xaf\x27\x1c" + bytes(200),
+    "an R file (.rds, .rda)": gzip.compress(b"RDX3\nX\n\0\0\0\x03" + bytes(200)),
+    "a Stata file": b"<stata_dta><header>" + bytes(200),
+    "an SPSS file": b"$FL2@(#) SPSS" + bytes(200),
     "text in UTF-16": GOOD.decode().encode("utf-16"),
 }
 TABLES: dict[str, tuple[bytes, str]] = {
