@@ -48,6 +48,9 @@ GIVE_ALL_NAMES = (
     "give each field a name, also the field of row names or numbers that R writes first; if each line ends with a "
     "delimiter, end the header with one too"
 )
+COMMENT = r"#[# ]"
+"""The beginning of a comment, but not of the names `#` and `#chrom`."""
+NO_COMMENTS = "remove the lines above the names of the columns, as `grep -v '^#' OLD > NEW` does with comments"
 NO_BLANKS = "remove the blanks before quotes, since a field with quotes begins with one"
 
 
@@ -225,11 +228,15 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         rows = rows.head(rows.height - num_empty)
     excerpt = records.excerpt(first_malformed.octets) if first_malformed else ""
     has_other_encoding = "\ufffd" in excerpt  # the error of the census names the encoding
-    if isinstance(file.layout, records.Delimited) and first_malformed and rows.is_empty() and not has_other_encoding:
+    # Comments without a delimiter are rows of one field
+    is_comment = re.match(COMMENT, next(iter(fields.values()))) is not None
+    has_rows = not rows.is_empty() and not (is_comment and rows.select(pl.first().str.starts_with("#").all()).item())
+    if isinstance(file.layout, records.Delimited) and first_malformed and not (has_rows or has_other_encoding):
         text = first_malformed.octets.decode(errors="replace")
         num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
         advice = GIVE_ALL_NAMES if num_fields == len(fields) + 1 else GIVE_NAMES
         advice = NO_BLANKS if re.search(rf'{re.escape(file.layout.delimiter)} +"', text) else advice
+        advice = NO_COMMENTS if is_comment else advice
         names = f"{'names' if len(fields) > 1 else 'name'} ({listed(fields.values())})"
         raise UserError(
             f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "

@@ -201,6 +201,11 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
     [
         ('x,z,y\n1, "a, b", 2\n2, "c, d", 3\n', r"line 2 is '1, \"a, b\", 2': remove the blanks before quotes"),
         ("Sales of 2024,,\nx,z,y\n1,2,3\n", r"two columns without a name: give .* delete empty columns and lines above the"),
+        (
+            "# Source: A, B\n#\n# C\nx,z,y\n1,2,3\n",
+            r"has 2 names \(# Source: A, B\), and .*: remove the lines above the names",
+        ),
+        ("# Trees\n# of a city\nx,y\n1,2\n", r"name \(# Trees\), and line 3 is 'x,y': remove .* `grep -v '\^#' OLD > NEW`"),
     ],
 )
 def test_the_advice_names_what_is_wrong(tmp_path: Path, content: str, sentence: str) -> None:
@@ -208,6 +213,14 @@ def test_the_advice_names_what_is_wrong(tmp_path: Path, content: str, sentence: 
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(UserError, match=sentence):
         sources.read([tmp_path / "a.csv"], Census())
+
+
+@pytest.mark.parametrize("header", ["#", "#chrom"])
+def test_a_name_may_begin_like_a_comment(tmp_path: Path, header: str) -> None:
+    """A table of colours, or of positions in a genome, would be refused because of a damaged line."""
+    (tmp_path / "a.csv").write_text(f"{header},y\n#ff0000,1\n#00ff00,2\n3\n")
+    table = sources.read([tmp_path / "a.csv"], census := Census())
+    assert (table.columns, table.height, census.dropped) == ([header, "y"], 2, {"malformed line": 1})
 
 
 def test_json_lines_without_a_key_are_refused(tmp_path: Path) -> None:
