@@ -289,6 +289,7 @@ def _column_names(path: Path, names: list[str]) -> list[str]:
         if count > 1:
             what = f"two columns '{name}'" if name else "two columns without a name"
             fix = "" if name else ", and delete empty columns and lines above the names"
+            fix += ", in a line above the first one if that is a row" if records.is_number(name) else ""
             raise UserError(f"{path} has {what}: give each its own name{fix}")
     for name in names:
         if "\0" in name:

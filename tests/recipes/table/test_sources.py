@@ -206,6 +206,7 @@ def test_a_file_without_a_readable_line_is_explained(tmp_path: Path, lines: str)
             r"has 2 names \(# Source: A, B\), and .*: remove the lines above the names",
         ),
         ("# Trees\n# of a city\nx,y\n1,2\n", r"name \(# Trees\), and line 3 is 'x,y': remove .* `grep -v '\^#' OLD > NEW`"),
+        ("0.1,0.1,5\n1,2,3\n", r"'0\.1': give each its own name, in a line above the first one if that is a row$"),
     ],
 )
 def test_the_advice_names_what_is_wrong(tmp_path: Path, content: str, sentence: str) -> None:
