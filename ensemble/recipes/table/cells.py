@@ -34,7 +34,8 @@ LEADING_ZERO = r"^[+-]?0\d+$"
 FEW_CODES = 0.05
 """Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
 NEARLY = 0.1
-"""A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates."""
+"""A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates, or if at most
+this fraction are unlike numbers and dates of any form."""
 LARGEST = float(np.finfo(np.float32).max)
 """Largest absolute value of a feature."""
 SMALLEST = float(np.finfo(np.float32).smallest_subnormal) / 2
@@ -268,15 +269,16 @@ def _numbers(
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float, config: PrepareConfig) -> tuple[str, ...]:
-    """A message about a column of texts that are probably numbers or dates of an unknown form."""
+    """A message about a column of texts that are probably numbers or dates of an unknown form, or of several units."""
     known = cells.drop_nulls()
     is_like = known.str.contains(number_units.LIKE_A_NUMBER)
-    if (~is_like).sum() > allowed:
+    if (~is_like).sum() > max(allowed, NEARLY * len(known)):
         return ()
-    shown = known.filter(is_like)[0]
+    first = [text for part in (is_like, ~is_like) for text in known.filter(part).head(1)]
+    shown = ", unlike ".join(f"'{visible(shortened(text, EXCERPT_CHARACTERS))}'" for text in first)
     number = f"with the mark of decimal={config.decimal}, or leave that out" if config.decimal else "as 1234.5"
     advice = f"if they are numbers or dates, write them {number}, or as 2024-01-31 with four digits of the year"
-    return (f"the column '{column}' is read as text, such as '{shown}': {advice}",)
+    return (f"the column '{column}' is read as text, such as {shown}: {advice}",)
 
 
 def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareConfig) -> Cells:

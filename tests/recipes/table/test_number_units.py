@@ -111,6 +111,18 @@ def test_other_numbers_and_dates_are_texts_with_a_message(texts: list[str], tmp_
     assert column.notes[0].startswith(f"the column 'x' is read as text, such as '{texts[0]}'")
 
 
+def test_numbers_of_two_units_are_texts_with_a_message(tmp_path: Path) -> None:
+    """The fuel consumption of 8,000 cars, 88 of which drive on gas, would become 393 categories without a message."""
+    texts = [f"{number / 10} kmpl" for number in range(150, 240)] + ["17.3 km/kg", "26.2 km/kg"]
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert column.kind == "text"
+    assert column.notes[0].startswith(
+        "the column 'x' is read as text, such as '15.0 kmpl', unlike '17.3 km/kg': if they are"
+    )
+    texts[:20] = ["unknown"] * 20
+    assert not cells.read(table_of(tmp_path, texts), "x", RULES).notes
+
+
 def test_letters_of_a_sorted_table_are_found_after_its_first_cells(tmp_path: Path) -> None:
     """Two thousand values in millions, then those in thousands: the column would be a text."""
     texts = [f"€{number}M" for number in range(2000, 0, -1)] + ["€900K"]
