@@ -37,21 +37,22 @@ def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
     rows : a pandas or polars DataFrame, or an Arrow table. Raises `UserError` for anything else, for a frame without rows or
     columns, and for a column of mixed types. Neither library is imported here: whoever passes a frame has imported it.
     """
-    if 0 in getattr(rows, "shape", ()):
+    polars, pandas = (sys.modules.get(name) for name in ("polars", "pandas"))
+    kinds = (pa.Table, *(library.DataFrame for library in (polars, pandas) if library))
+    if not isinstance(rows, kinds):
+        raise UserError(
+            f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"
+        )
+    if 0 in rows.shape:
         raise UserError(f"the frame has {rows.shape[0]} rows and {rows.shape[-1]} columns: give at least one of each")
     if isinstance(rows, pa.Table):
         return rows, lambda table: table
-    polars, pandas = (sys.modules.get(name) for name in ("polars", "pandas"))
     if polars and isinstance(rows, polars.DataFrame):
         try:
             return rows.to_arrow(), polars.from_arrow
         except pa.ArrowException as error:  # a type that Arrow does not have, such as Int128
             raise UserError(f"the frame cannot be read ({error}): give its columns other types") from None
-    if pandas and isinstance(rows, pandas.DataFrame):
-        return _from_pandas(rows), lambda table: _to_pandas(table, rows)
-    raise UserError(
-        f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"
-    )
+    return _from_pandas(rows), lambda table: _to_pandas(table, rows)
 
 
 def write(table: pa.Table, path: str | Path) -> None:

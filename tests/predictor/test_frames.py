@@ -46,6 +46,24 @@ def test_a_subclass_of_a_frame_is_a_frame() -> None:
     assert to_arrow(Geo({"a": [1]}))[0].to_pydict() == {"a": [1]}
 
 
+def test_what_is_no_frame_is_refused_whatever_its_shape() -> None:
+    """A frame of dask, whose number of rows is not known, or the class in place of a frame would end in a TypeError."""
+
+    class Unknown:
+        def __eq__(self, other: object) -> "Unknown":  # type: ignore[override]
+            return self
+
+        def __bool__(self) -> bool:
+            raise TypeError("Truth of Delayed objects is not supported")
+
+    class Lazy:
+        shape = (Unknown(), 2)
+
+    for rows, name in ((Lazy(), "Lazy"), (pd.DataFrame, "type"), (np.empty((0, 2)), "ndarray")):
+        with pytest.raises(UserError, match=f"^rows are of the type {name}: give a path, a pandas or polars DataFrame"):
+            to_arrow(rows)
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame({"a": []}), pd.DataFrame(index=[1, 2]), pl.DataFrame({"a": []})])
 def test_a_frame_without_rows_is_refused(frame: Any) -> None:
     """The error would be about a file that the caller does not have."""
