@@ -110,7 +110,8 @@ def _of_arrow_types(cells: Any) -> Any:
         return str(category).lower() if isinstance(category, bool) else str(int(category) if is_whole else category)
 
     categories = cells.cat.categories.tolist()
-    if cells.cat.categories.dtype == "float32":  # as 64 bits 0.1 would be 0.10000000149011612, unlike in a file of the frame
+    dtype = cells.cat.categories.dtype  # float32, Float32 or float[pyarrow]
+    if dtype.kind == "f" and dtype.itemsize == 4:  # as 64 bits 0.1 would be 0.10000000149011612, unlike in a file
         categories = [float(str(category)) for category in cells.cat.categories.to_numpy()]
     return cells.cat.rename_categories([text(category) for category in categories])
 

@@ -64,6 +64,14 @@ def test_what_is_no_frame_is_refused_whatever_its_shape() -> None:
             to_arrow(rows)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "Float32", "float[pyarrow]"])
+def test_categories_that_are_32_bit_floats_are_those_of_a_file(dtype: str, tmp_path: Path) -> None:
+    """0.1 would be the category 0.10000000149011612, and count as empty in a CSV file of the same frame."""
+    frame = pd.DataFrame({"x": pd.Series([0.1, 3.0, 0.1], dtype=dtype).astype("category")})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert to_arrow(frame)[0]["x"].to_pylist() == ["0.1", "3", "0.1"]
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame({"a": []}), pd.DataFrame(index=[1, 2]), pl.DataFrame({"a": []})])
 def test_a_frame_without_rows_is_refused(frame: Any) -> None:
     """The error would be about a file that the caller does not have."""
