@@ -5,6 +5,7 @@ is trained in the process of the caller.
 """
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,9 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise UserError(f"resume={resume!r} is neither True nor False: give True to continue the fit in out")
     if not isinstance(name, str):
         raise UserError(f"recipe={name!r} is not a name: give one, as in recipe='table', or leave it out")
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # an error would be lost, and an older fit in `out` be loaded
+        fix = "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before"
+        raise UserError(f"this program ignores the signal SIGCHLD, so that no exit code of a fit is known: {fix}")
     # Before the fit, since `Predictor.load` would refuse it at the end
     recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
     types = get_type_hints(recipe.prepare_config(name))

@@ -314,6 +314,17 @@ def test_a_fit_that_is_interrupted_saves_its_state_first(tmp_path: Path, monkeyp
     assert printed.getvalue().endswith("stopped: continue with resume=True\n")
 
 
+def test_a_fit_whose_exit_code_would_be_lost_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a program that ignores SIGCHLD each fit would seem to succeed: after an error, an older fit in `out` was loaded."""
+    monkeypatch.setattr(fitting, "COMMAND", [sys.executable, "-c", "import sys; sys.exit('error: an error')"])
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(UserError, match="ignores the signal SIGCHLD, so that no exit code of a fit is known: call"):
+            fitting.fit("a.csv", tmp_path / "out", "table", False, {})
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 @pytest.mark.parametrize("name", ["😀", "a\x7fb", "a\u2028b", "ä\nb", r"\ud83d\ude00", "007", "no"])
 def test_any_text_is_a_setting_in_python(tmp_path: Path, name: str) -> None:
     """A column or folder with an emoji in its name could not be given, or another name would be looked for."""
