@@ -292,6 +292,8 @@ class Worker:
             assert self.process.stdin
             assert self.process.stdout
             try:
+                if not self.process.stdin.closed:  # a process that was forked from this one may keep the pipe open
+                    print(file=self.process.stdin, flush=True)
                 self.process.stdin.close()
                 self.process.wait(END_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired):

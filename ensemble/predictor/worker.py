@@ -2,8 +2,8 @@
 
 PyTorch, the tree libraries and polars each start threads of their own and must not share a process. So the preparation of
 the data and each member have a worker process each. A worker reads lines of JSON from standard input: the first describes
-what to load (`WorkerConfig`), each later line is a task. It ends when its input ends, or if it cannot load. It answers each
-line with a line of JSON on standard output:
+what to load (`WorkerConfig`), each later line is a task. It ends at a blank line, when its input ends, or if it cannot load.
+It answers each other line with a line of JSON on standard output:
 
     {"notes": [sentence]}   the worker has loaded, or the task is done; the sentences of its warnings
     {"mistake": sentence}   a mistake of the user, as the sentence of a `UserError`
@@ -23,6 +23,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,7 +58,7 @@ def main() -> None:
         return []
 
     _answer(answers, load)
-    for line in sys.stdin if loaded else ():
+    for line in takewhile(str.strip, sys.stdin) if loaded else ():
         _answer(answers, partial(loaded[0], json.loads(line)))
 
 

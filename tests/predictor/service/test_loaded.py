@@ -186,6 +186,17 @@ def test_the_processes_of_a_predictor_that_is_deleted_end(trees: Path) -> None:
     assert psutil.wait_procs(processes, timeout=60)[1] == []
 
 
+def test_a_forked_process_does_not_keep_the_workers_alive(trees: Path) -> None:
+    """A pool of processes has the pipes of the workers too: each of these was killed only after a wait of 10 s."""
+    predictor = Predictor.load(trees, threads=1)
+    processes = [worker.process for worker in predictor.workers.values()]
+    pipes = [process.stdin.fileno() for process in processes if process.stdin]
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=pipes):
+        predictor.close()
+    predictor.close()
+    assert [process.returncode for process in processes] == [0] * len(processes)
+
+
 def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) -> None:
     """Every request would wait for the members to be loaded: here they are gone after the first load."""
     folder = Path(shutil.copytree(fitted, tmp_path / "moved"))
