@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -46,9 +46,15 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; requests under way must finish
     # Or `answers`, or a library that keeps a file open (libffi 3.5), would get the descriptor of a closed standard error
     open_missing_streams()
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
-    config = json.loads(sys.stdin.readline())
+    with os.fdopen(os.dup(1), "wb", buffering=0) as answers:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards what libraries print, which would be read as an answer
+        lines = takewhile(str.strip, sys.stdin)
+        if first := next(lines, ""):  # otherwise the program was interrupted before it could send it
+            _load_and_run(json.loads(first), lines, answers)
+
+
+def _load_and_run(config: WorkerConfig, tasks: Iterable[str], answers: IO[bytes]) -> None:
+    """Load what `config` describes, and run the tasks, each a line of JSON."""
     loaded: list[RunTask] = []
 
     def load() -> list[str]:
@@ -58,7 +64,7 @@ def main() -> None:
         return []
 
     _answer(answers, load)
-    for line in takewhile(str.strip, sys.stdin) if loaded else ():
+    for line in tasks if loaded else ():
         _answer(answers, partial(loaded[0], json.loads(line)))
 
 

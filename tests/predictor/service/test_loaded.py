@@ -303,6 +303,13 @@ def test_a_worker_whose_program_was_killed_ends_without_a_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_worker_without_a_task_ends_without_a_message() -> None:
+    """Ctrl-C while a Predictor is loaded would print a traceback, and PYTHONWARNINGS=error a warning of each worker."""
+    line = [sys.executable, "-W", "error", "-m", "ensemble.predictor.worker"]
+    done = subprocess.run(line, input="", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def answer_of_a_worker(package: str, folder: Path, monkeypatch: pytest.MonkeyPatch, redirection: str = "") -> str:
     """What a worker answers that imports a recipe of the user. package : the code of its package."""
     (folder / "own").mkdir()
