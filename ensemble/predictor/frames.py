@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,7 @@ def _of_arrow_types(cells: Any) -> Any:
 def _from_pandas(rows: Any) -> pa.Table:
     """An Arrow table of a pandas DataFrame, without its index. A categorical column of texts is a dictionary array."""
     names = [str(name) for name in rows.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         raise UserError(f"two columns are named '{repeated[0]}': rename one")
     left_out = ", ".join(str(name) for name in rows.index.names if name is not None and str(name) not in names)
     if left_out or (rows.index.name is None and rows.index.dtype.kind == "M"):
