@@ -14,7 +14,8 @@ def profile(
     """Trace the CPU and GPU operations of some steps into `folder`/profile/rank{rank}.json.gz, and log the path.
 
     The context has a method `step`, to be called after each optimizer step. `steps`: the number of steps to wait, to warm up
-    the profiler, and to trace. If training ends before the last traced step, the file contains the steps until then.
+    the profiler, and to trace. If training ends before the last traced step, the file contains the steps until then. If it
+    ends before the first one, the file that an earlier command wrote is kept.
     """
     if not enabled:
         yield SimpleNamespace(step=lambda: None)
@@ -23,15 +24,16 @@ def profile(
 
     file = folder / "profile" / f"rank{rank}.json.gz"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
+    written: list[Path] = []
 
     def write(profiled: profiler.profile) -> None:
         profiled.export_chrome_trace(str(file))
+        written.append(file)
         log(f"the trace is in {file}: open it in https://ui.perfetto.dev")
 
     wait, warmup, active = steps
     schedule = profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1)
     with profiler.profile(schedule=schedule, on_trace_ready=write, record_shapes=True) as profiled:
         yield profiled
-    if not file.exists():
-        log(f"there is no trace: training ended before step {wait + warmup + 1}, the first one to be traced")
+    if not written:
+        log(f"no trace was written: this command made fewer than {wait + warmup} steps, after which the trace begins")

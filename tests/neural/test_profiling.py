@@ -39,10 +39,19 @@ def test_the_trace_has_the_operations_of_the_requested_steps(tmp_path: Path) -> 
 def test_training_that_ends_too_soon_is_reported(tmp_path: Path) -> None:
     """A user would look for a file that does not exist."""
     assert train(tmp_path, 2, enabled=True, steps=(2, 1, 3)) == [
-        "there is no trace: training ended before step 4, the first one to be traced"
+        "no trace was written: this command made fewer than 3 steps, after which the trace begins"
     ]
     (message,) = train(tmp_path, 4, enabled=True, steps=(2, 1, 3))
     assert "the trace is in" in message
+
+
+def test_the_trace_of_an_earlier_command_is_kept(tmp_path: Path) -> None:
+    """`--profile` with the resume of a run that is almost complete would delete the trace, and write none."""
+    train(tmp_path, 4, enabled=True, steps=(2, 1, 3))
+    before = (tmp_path / "profile/rank0.json.gz").read_bytes()
+    (message,) = train(tmp_path, 2, enabled=True, steps=(2, 1, 3))
+    assert message.startswith("no trace was written")
+    assert (tmp_path / "profile/rank0.json.gz").read_bytes() == before
 
 
 def test_without_the_option_nothing_is_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
