@@ -31,6 +31,8 @@ number of the rank if PyTorch sees any GPU, and fails if that GPU does not exist
 SIZES_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE")
 """Variables with the number of processes that mpirun started. In a Slurm job, srun may set the last one, also for
 independent runs."""
+NUMBERS = ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *SIZES_OF_MPI)
+"""Variables that are read as numbers where they are set."""
 UNSUPPORTED = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
@@ -52,6 +54,11 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     # With the default policy threads spin while they wait, which is ten times slower on a busy node
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _keep_freed_memory()
+    for name in NUMBERS:
+        text = os.environ.get(name, "0")
+        if not text.removeprefix("-").isdecimal():
+            fix = "start ranks by accelerate launch, or unset the variable to use one process"
+            raise UserError(f"{name}='{text}' is not a whole number, which a launcher would set: {fix}")
     request = launcher_request()
     if request["use_cpu"]:
         os.environ |= ON_CPU

@@ -125,6 +125,14 @@ def test_a_rank_without_its_other_variables_is_refused(prepared: Path, tmp_path:
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize("name", ["LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_a_variable_without_a_number_is_named(name: str, prepared: Path, tmp_path: Path) -> None:
+    """A line such as `export WORLD_SIZE=$SLURM_NTASKS` outside of a job would end a training in a traceback."""
+    code, errors = run([sys.executable, TRAIN, *settings(prepared, tmp_path / "run")], tmp_path, **{name: ""})
+    assert code == 2
+    assert errors.startswith(f"error: {name}='' is not a whole number, which a launcher would set: start ranks by")
+
+
 @pytest.mark.parametrize(
     ("launcher", "environment", "origin"),
     [
