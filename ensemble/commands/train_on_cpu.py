@@ -31,6 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--num_processes", type=int, required=True)
     options, words = parser.parse_known_args()
+    if options.num_processes < 1:
+        raise errors.UserError(f"--num_processes {options.num_processes} is impossible: it must be at least 1")
     sys.argv = [train.__file__, *words]
     os.environ |= {**launch.ON_CPU, "ACCELERATE_MIXED_PRECISION": "no"}
     if options.num_processes == 1:

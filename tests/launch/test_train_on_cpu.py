@@ -106,3 +106,9 @@ def test_an_error_is_one_sentence(mistake: str, prepared: Path, tmp_path: Path) 
     assert printed.count("error: ") == 1, printed
     assert "Traceback" not in printed
     assert not (tmp_path / "run").exists()
+
+
+def test_a_launch_of_no_process_is_refused(tmp_path: Path) -> None:
+    """The command would succeed without a training."""
+    code, printed = run([*FORKED[:-1], "0", "data=nowhere", "out=run"], tmp_path)
+    assert (code, printed) == (errors.USER_ERROR, "error: --num_processes 0 is impossible: it must be at least 1\n")
