@@ -10,7 +10,7 @@ import logging
 import sys
 from subprocess import CalledProcessError
 
-from ensemble.errors import FAILED, USER_ERROR
+from ensemble.errors import FAILED, INTERRUPTED, USER_ERROR
 
 
 def main() -> None:
@@ -26,6 +26,8 @@ def main() -> None:
         if is_quiet or error.returncode == USER_ERROR:
             sys.exit(USER_ERROR if error.returncode == USER_ERROR else FAILED)
         raise
+    except KeyboardInterrupt:  # with a single process, which has received it too
+        sys.exit(INTERRUPTED)
     except Exception as error:
         from torch.distributed.elastic.multiprocessing.api import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
