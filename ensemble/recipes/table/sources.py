@@ -30,6 +30,8 @@ FOLDER_KEY = "the column '{0}' is read from the names of folders such as {0}={1}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive writes into the name of a folder whose rows have none."""
 WHOLE_FLOAT = r"^([+-]?(?:0|[1-9]\d*))\.0+$"
+SMALL_FLOAT = r"^-?\d(?:\.\d+)?e-\d\d+$"
+"""Matches 1e-05, as Python writes this float."""
 WHOLE_SECONDS = r" 00:00:00(?:\.0{6})?$|(:\d\d)\.0{6}$"
 """Matches the end of a time that `as_text` removes: midnight, or a fraction of 0. Categories that earlier versions of this
 project stored still have it, as has a CSV file that pandas wrote from days beside times."""
@@ -366,9 +368,11 @@ def in_one_notation(texts: pl.Series, pieces: Sequence[pl.Series]) -> pl.Series:
 
 
 def as_in_frames(texts: pl.Series) -> pl.Series:
-    """Texts such as True and 3.0 of CSV in the notation in which `as_text` writes the values of Parquet files and data
-    frames: true and 3."""
+    """Texts such as True, 3.0 and 1e-05 of CSV in the notation in which `as_text` writes the values of Parquet files and
+    data frames: true, 3 and 0.00001."""
     truths = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+    small = texts.set(~texts.str.contains(SMALL_FLOAT), None).cast(pl.Float64).cast(pl.String)
+    texts = texts.zip_with(small.is_null(), small)
     return texts.replace(truths).str.replace(WHOLE_FLOAT, "${1}").str.replace(WHOLE_SECONDS, "${1}")
 
 

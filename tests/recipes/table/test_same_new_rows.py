@@ -137,8 +137,10 @@ def test_numbers_beside_texts_of_another_file_are_the_same_categories_in_new_row
         (["1.0", "3.0", "X"], [3.0, 1.0, None], [1.0, 0.0, None]),
         (["1.0", "3.0", "X"], [3, 1, 4], [1.0, 0.0, None]),
         (["false", "true", "Unknown"], ["True", "FALSE", "X"], [2.0, 1.0, None]),
+        (["1e-05", "2.5e-07", "X"], [1e-5, 2.5e-7, None], [0.0, 1.0, None]),
+        (["0.00001", "0.0001", "X"], ["1e-05", "0.0001", "1e-06"], [0.0, 1.0, None]),
     ],
-    ids=["booleans", "capitals", "floats", "integers", "texts"],
+    ids=["booleans", "capitals", "floats", "integers", "texts", "small floats", "texts of small floats"],
 )
 def test_categories_of_a_file_are_the_booleans_and_numbers_of_a_frame(
     cells: list[str], new: list[Any], expected: list[float | None], tmp_path: Path
@@ -164,8 +166,9 @@ def test_a_number_of_a_request_is_a_category_beside_a_text(tmp_path: Path) -> No
         ([True, False], ["True", "False", "Unknown"], ["Unknown", "false", "true"]),
         ([1.0, 2.5], ["1.0", "2.5", "X"], ["1", "2.5", "X"]),
         ([1, 2], ["1.0", "2.0", "X"], ["1", "2", "X"]),
+        ([1e-5, 2.5], ["1e-05", "2.5", "X"], ["0.00001", "2.5", "X"]),
     ],
-    ids=["booleans", "floats", "integers"],
+    ids=["booleans", "floats", "integers", "small floats"],
 )
 @pytest.mark.parametrize("categorical", [(), ("c",)])
 def test_a_category_is_the_same_in_parquet_and_csv(
