@@ -247,8 +247,8 @@ def together(accelerator: Accelerator) -> Iterator[None]:
 
 
 def launcher_request() -> dict[str, Any]:
-    """The launcher's arguments: `num_processes` (None if not given), `use_cpu`, whether its file `needs_gpu`, and `origin`,
-    a name for their source."""
+    """The launcher's arguments: `num_processes` (None if no number is given), `use_cpu`, whether its file `needs_gpu`, and
+    `origin`, a name for their source."""
     import psutil
 
     with suppress(psutil.Error):
@@ -289,8 +289,10 @@ def requested_processes(arguments: list[str]) -> dict[str, Any]:
     file = args.config_file or (default_config_file if has_default else None)
     settings = load_config_from_file(file) if file else None
     named_file = yaml.safe_load(Path(args.config_file).read_text(encoding="utf-8")) if args.config_file else {}
+    # For GPUs Accelerate accepts a number in quotes, and the words of torchrun, such as auto
+    requested = str(args.num_processes or (settings and settings.num_processes))
     return {
-        "num_processes": args.num_processes or (settings.num_processes if settings else None),
+        "num_processes": int(requested) if requested.isdecimal() else None,
         "use_cpu": bool(args.cpu or (settings and settings.use_cpu)),
         "needs_gpu": bool(named_file) and not args.cpu and named_file.get("use_cpu") is False,
         "origin": f"the launcher ({file})" if file and not args.num_processes else "the launcher (--num_processes)",

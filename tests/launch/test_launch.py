@@ -209,6 +209,14 @@ def test_the_arguments_of_the_launcher_are_parsed(tmp_path: Path) -> None:
         assert launch.launch_arguments(other) is None
 
 
+@pytest.mark.parametrize(("written", "expected"), [("'2'", 2), ("auto", None)])
+def test_a_number_of_processes_in_quotes_is_a_number(written: str, expected: int | None, tmp_path: Path) -> None:
+    """A launch of two processes would be refused, since "the launcher asks for 2 processes, but this run has 2"."""
+    file = tmp_path / "quoted.yaml"
+    file.write_text(Path(MULTI_GPU[1]).read_text().replace("num_processes: 2", f"num_processes: {written}"))
+    assert launch.requested_processes(["--config_file", str(file), "x.py"])["num_processes"] == expected
+
+
 def test_the_default_file_counts_without_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerate ignores its default file with --cpu: the training would be refused, since the file asks for two GPUs."""
     monkeypatch.setattr(config_args, "default_config_file", MULTI_GPU[1])
