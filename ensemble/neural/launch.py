@@ -154,6 +154,12 @@ def _refuse_unsupported() -> None:
             f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={number} has no effect: set micro_batch_size, from which "
             "the number of accumulation steps follows, and unset the variable"
         )
+    if (backend := os.environ.get("ACCELERATE_DYNAMO_BACKEND") or "no").upper() != "NO":
+        # It compiles the whole model, for each size of a batch, and no checkpoint records it
+        raise UserError(
+            f"ACCELERATE_DYNAMO_BACKEND={backend}, dynamo_config in the accelerate YAML, is not supported: leave it "
+            "out, and set compile=true"
+        )
 
 
 def _refuse_too_few_gpus(origin: str) -> None:

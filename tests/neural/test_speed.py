@@ -104,6 +104,11 @@ def test_offloaded_weights_on_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) 
             "4",
             "STEPS=4 has no effect: set micro_batch_size, from which the number of accumulation steps follows",
         ),
+        (
+            "ACCELERATE_DYNAMO_BACKEND",
+            "INDUCTOR",
+            "BACKEND=INDUCTOR, dynamo_config in the accelerate YAML, is not supported: leave it out, and set compile=true",
+        ),
     ],
 )
 def test_what_the_loop_does_not_do_is_refused(
