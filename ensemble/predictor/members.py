@@ -90,8 +90,14 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
 
     manifest : of the data to predict, for the names of baselines in the error.
     """
-    if not (folder / "summary.json").exists() and (folder.parent / "summary.json").exists():
-        raise UserError(f"{folder} is a part of a member: give its folder, {folder.parent}")
+    if not (folder / "summary.json").exists():
+        whole = folder.parent.parent if folder.parent.name == "checkpoints" else folder.parent
+        if (whole / "summary.json").exists() or (whole / "status").is_file():
+            raise UserError(f"{folder} is a part of a member: give its folder, {whole}")
+        if (folder / "status").is_file():  # of a network's training, which writes the summary at its end
+            status = (folder / "status").read_text(encoding="utf-8").partition("\n")[0]
+            fix = "wait for its end, or continue it with --resume last"
+            raise UserError(f"the training of {folder} is not complete, its status is {status}: {fix}")
     if manifest and not folder.exists() and (names := baselines(manifest)):
         raise UserError(
             f"{folder / 'summary.json'} does not exist: check the path, or name a baseline of the recipe "

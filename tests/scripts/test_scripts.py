@@ -89,6 +89,8 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
     (folder / "text.yaml").write_text("num_processes: '2'\n", encoding="utf-8")
     (folder / "member").mkdir()
     (folder / "member/summary.json").write_text('{"kind": "forest"}', encoding="utf-8")
+    (folder / "begun/best").mkdir(parents=True)
+    (folder / "begun/status").write_text("lost\nrank 1 died\n", encoding="utf-8")
     (folder / "unfinished").mkdir()
     (folder / "unfinished/summary.json").write_text('{"kind": "neural"}', encoding="utf-8")
     manifest = folders.read_manifest(prepared)
@@ -204,6 +206,9 @@ CASES = {
     "predict data=prepared out=new member=member": "member is of kind 'forest', not one of neural, xgboost, lightgbm",
     "predict data=prepared out=new member=unfinished": "unfinished/best does not exist",
     "predict data=prepared out=new member=member/best": "member/best is a part of a member: give its folder, member",
+    "predict data=prepared out=new member=member/checkpoints/step-00000016": "a part of a member: give its folder, member",
+    "predict data=prepared out=new member=begun": "the training of begun is not complete, its status is lost",
+    "predict data=prepared out=new member=begun/best": "begun/best is a part of a member: give its folder, begun",
     "predict data=nowhere out=new member=momentum": "there is no prepared data at nowhere",
     "predict data=prepared out=file member=momentum": "the prediction file file/momentum.blend.parquet cannot be written",
     "predict data=prepared out=new member=popularity": "or name a baseline of the recipe hot_sellers: momentum",
