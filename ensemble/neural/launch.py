@@ -104,6 +104,13 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
             f"({str(error).splitlines()[0].rstrip('.')}): check that all ranks run and that the port is free, raise "
             "timeout_s, or unset WORLD_SIZE to train in one process"
         ) from None
+    except RuntimeError as error:
+        if "Unable to find address for" not in str(error):
+            raise
+        raise UserError(
+            f"GLOO_SOCKET_IFNAME={os.environ.get('GLOO_SOCKET_IFNAME')} is no network interface with an address on this "
+            "machine: name one that scripts/doctor.py lists, or unset the variable"
+        ) from None
     except ValueError as error:
         if "env:// rendezvous" not in str(error):
             raise

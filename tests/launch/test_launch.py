@@ -74,6 +74,17 @@ def test_an_address_where_no_rank_0_listens_gets_one_sentence(tmp_path: Path) ->
     assert "Traceback" not in errors
 
 
+def test_a_network_interface_that_does_not_exist_gets_one_sentence(tmp_path: Path) -> None:
+    """The interface of another cluster, exported in a shell, would end in a traceback of Gloo on every rank."""
+    code, errors = scripts_run.launched(
+        *MULTI_CPU, TRAIN, "data=absent", "out=run", folder=tmp_path, GLOO_SOCKET_IFNAME="none0"
+    )
+    assert code == 1
+    assert errors.count("error: GLOO_SOCKET_IFNAME=none0 is no network interface with an address on this machine") == 1, (
+        errors
+    )
+
+
 def test_ranks_on_a_cpu_see_no_gpu(trained: dict[int, Path]) -> None:
     """Accelerate's barrier would use the GPU with the number of the rank, and fail where there are fewer GPUs than ranks."""
     for out in trained.values():
