@@ -153,6 +153,8 @@ def run(main: Callable[[], None]) -> None:
     # The libraries create 300,000 objects, none of which can be freed: with Python's default threshold of 700 objects, their
     # import takes a fifth longer
     gc.set_threshold(10_000, 10, 10)
+    # A notebook sets it for the commands that it starts, and Matplotlib refuses it in an environment without that backend
+    os.environ.pop("MPLBACKEND", None)
     open_missing_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal in Latin-1 has no arrow: a question mark instead of an error
         if isinstance(stream, io.TextIOWrapper):

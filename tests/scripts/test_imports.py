@@ -71,3 +71,11 @@ def test_a_matplotlibrc_of_the_user_does_not_count(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         pictures.append(done.stdout)
     assert pictures[0] == pictures[1]
+
+
+def test_the_backend_of_a_notebook_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that a notebook starts by another Python, as in `!.venv/bin/python …`, would end in a traceback of Matplotlib
+    before its report."""
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    done = subprocess.run([sys.executable, "-c", PICTURES], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
