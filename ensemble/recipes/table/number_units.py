@@ -55,12 +55,14 @@ LIKE_A_NUMBER = "|".join(
         r"^\pL{3} \pL{3} [ \d]\d \d\d:\d\d:\d\d ",
         LOOKS_LIKE_A_DATE,
         r"\b\d{1,2}(?:st|nd|rd|th|\.)?[-/ ]\pL{3,9}\.?[-/ ]\d{2}|\b\pL{3,9}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4}",
-        r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2})$",
+        r"^(?:\d{1,2}-\pL{3}|\pL{3}-\d{2}|\d{4}, \pL{3,9})$",
+        r"^POINT ?\(|^\pL ?\+\d[\d.]*$",
     ]
 )
 """Matches a text that has digits and no letters (12 %, 31/01/24), is a number with a unit (62 kg, $5M, 3h 8m, 85 m2,
 45° N), one of Fortran (0.12D+01) or 0 as Excel writes it ($ -), or contains a date (31-JAN-24, 1. Mai 2024, Jan. 5th, 2024,
-Mon Jan 19 04:44:54 2015), a quarter or week (2007-Q2, 2007-W05) or a part of a date, as Excel shows it (31-Jan, Jan-24)."""
+Mon Jan 19 04:44:54 2015), a quarter or week (2007-Q2, 2007-W05) or a part of a date (31-Jan, Jan-24, 1939, May), or is a
+point, POINT (-73.9 40.7), or a lead (D+3)."""
 
 
 def find(cells: pl.Series, allowed: float) -> str:
