@@ -94,10 +94,9 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
         whole = folder.parent.parent if folder.parent.name == "checkpoints" else folder.parent
         if (whole / "summary.json").exists() or (whole / "status").is_file():
             raise UserError(f"{folder} is a part of a member: give its folder, {whole}")
-        if (folder / "status").is_file():  # of a network's training, which writes the summary at its end
-            status = (folder / "status").read_text(encoding="utf-8").partition("\n")[0]
-            fix = "wait for its end, or continue it with --resume last"
-            raise UserError(f"the training of {folder} is not complete, its status is {status}: {fix}")
+        if (status := folder / "status").is_file():  # of a network's training, which writes the summary at its end
+            state = " ".join(status.read_text(encoding="utf-8").split())
+            raise UserError(f"the training of {folder} is not complete, its status is {state}: wait, or use --resume last")
     if manifest and not folder.exists() and (names := baselines(manifest)):
         raise UserError(
             f"{folder / 'summary.json'} does not exist: check the path, or name a baseline of the recipe "
@@ -105,9 +104,7 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
         )
     kind = bag.kind_of(folder)
     if kind not in KINDS:
-        raise UserError(
-            f"{folder} is of kind '{kind}', not one of {', '.join(KINDS)}: name a folder that a train script wrote"
-        )
+        raise UserError(f"{folder} is of kind '{kind}', not one of {', '.join(KINDS)}: name that of a trained member")
     return kind
 
 
