@@ -166,8 +166,8 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     path = Path(path)
     with Bytes(path) as stream:
         head = stream.read(HEAD_BYTES)
-    if head[257:262] == b"ustar":
-        raise UserError(f"{path} is a tar archive: unpack it")
+    if head[257:262] == b"ustar" or (stream.is_gzip and head.startswith(PARQUET)):
+        raise UserError(f"{path} is {'Parquet in gzip' if head.startswith(PARQUET) else 'a tar archive'}: unpack it")
     refuse_foreign(path, head)
     if head.startswith(PARQUET):
         batch = next(parquet.batches(path, None, HEAD_RECORDS), None)

@@ -108,6 +108,10 @@ TABLES: dict[str, tuple[bytes, str]] = {
         b"PAR1PAR1",
         "x.csv is not a valid Parquet file (Parquet file size is 8 bytes, smaller than the size",
     ),
+    "parquet in gzip": (
+        gzip.compress(parquet(a=list(N), y=YES)),
+        "x.csv is Parquet in gzip: unpack it",
+    ),
     "empty parquet": (
         parquet(a=[], y=[]),
         "x.csv has no rows: check how it was made, or leave it out",
