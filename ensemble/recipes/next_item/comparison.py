@@ -137,7 +137,8 @@ def read_candidates(
 
     files : the folder of the prediction files, '' for none. ensemble : the folder of the ensemble, '' for none. names : the
     members to read from `files`; empty for all. Raises `UserError` for prediction files of other candidates, for candidates
-    of other data, and for a split other than test, since these members were trained on sequences of validation.
+    of other data or of rows that the ranking files lack, and for a split other than test, since these members were trained
+    on sequences of validation.
     """
     manifest, ranked, members = folders.read_manifest(candidates), table.rows, list(table.members)
     if manifest.get("data") != ranked.fingerprint:
@@ -148,6 +149,8 @@ def read_candidates(
     if ranked.split != "test":
         raise UserError(f"members were trained on candidates of {ranked.split}: compare split=test, or leave candidates out")
     row_id, sequence, item = read_columns(Path(candidates) / "rows" / ranked.split, ("row_id", "sequence", "item")).values()
+    if not np.isin(sequence, ranked.row_id).all():  # those of another program may have some rows only
+        raise UserError(f"the ranking files lack rows of {ranked.split} that {candidates} has: predict again")
     row = np.searchsorted(ranked.row_id, sequence)
     paths = _paths(files, ranked.split) if files else []
     paths = [path for path in paths if not names or path.name.removesuffix(f".{ranked.split}.parquet") in names]

@@ -302,3 +302,15 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
         comparison.read_candidates(comparison.read(files, data, "validation"), candidates, "", "")
     with pytest.raises(UserError, match="the data of the ranking files: prepare them with"):
         comparison.read_candidates(table, data, "", "")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ranking_files_without_some_rows_of_the_candidates_are_refused(
+    first: int, data: Path, files: Path, candidates: Path, tmp_path: Path
+) -> None:
+    """Candidates would be scored as those of another sequence, or end with a traceback if the last row is missing."""
+    ranking = rankings.sorted_by_row(rankings.read(files / "network.test.parquet"))
+    part = {name: getattr(ranking, name)[first::2] for name in rankings.COLUMNS}
+    rankings.write(tmp_path / "part/network.test.parquet", dataclasses.replace(ranking, **part))
+    with pytest.raises(UserError, match=r"lack rows of test that .*candidates has: predict again"):
+        comparison.read_candidates(comparison.read(tmp_path / "part", data, "test"), candidates, "", "")
