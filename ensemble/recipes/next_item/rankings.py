@@ -118,9 +118,9 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
 
 
 def check_items(rankings: Rankings, num_items: int) -> None:
-    """Raise `UserError` if a row has an item that is not one of the `num_items` items of the data, or an item twice."""
+    """Raise `UserError` if a row has an item or target that is none of the `num_items` of the data, or an item twice."""
     items = np.sort(rankings.items, axis=1)
-    if (unknown := int(items[:, -1].max())) > num_items:
+    if (unknown := max(int(items[:, -1].max()), int(rankings.target.max()))) > num_items:
         raise UserError(
             f"{rankings.member} ranks the item {unknown} for {rankings.split}, but the data have {num_items:,} items, "
             "numbered from 1 on: predict again with this data"

@@ -154,6 +154,10 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
     rankings.write(tmp_path / "network.test.parquet", foreign)
     with pytest.raises(UserError, match=r"of data with the fingerprint f00d, but data=.* and the split is test"):
         comparison.read(tmp_path, data, "test")
+    ranking = rankings.read(files / "network.test.parquet")
+    rankings.write(tmp_path / "network.test.parquet", dataclasses.replace(ranking, target=ranking.target + 1000))
+    with pytest.raises(UserError, match=r"network ranks the item 10\d\d for test, but the data have 40 items"):
+        comparison.read(tmp_path, data, "test")
     (tmp_path / "network.test.parquet").write_bytes((files / "network.test.parquet").read_bytes())
     table = comparison.read(tmp_path, data, "test")
     with pytest.raises(UserError, match=re.escape("network.validation.parquet does not exist: write it")):
