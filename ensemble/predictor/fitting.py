@@ -8,7 +8,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -44,7 +43,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
     # Before the fit, since `Predictor.load` would refuse it at the end
     recipe.named(name).require("new_data", "prepare", "predicts no new rows, so fit it by the commands, not in Python")
     types = get_type_hints(recipe.prepare_config(name))
-    with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
+    with frames.scratch_folder() as scratch:
         files, _ = frames.as_files(source, Path(scratch) / ROWS)
         replaced = {f"{scratch}/": "", **({ROWS: Path(ROWS).stem} if files[0].startswith(scratch) else {}), **IN_PYTHON}
         config = Path(scratch) / "settings.yaml"

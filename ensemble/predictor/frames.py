@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensemble.errors import UserError, full_temporary_disk, is_disk_full
+from ensemble.errors import Failure, UserError, full_temporary_disk, is_disk_full
 
 FromArrow = Callable[[pa.Table], Any]
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder for temporary files. Raises `Failure` if there can be none."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="ensemble-")
+    except OSError as error:  # such as a folder that was deleted since this process has started
+        raise Failure(f"no temporary files can be written ({error}): create their folder again") from None
 
 
 def as_files(rows: Any, file: Path) -> tuple[list[str], FromArrow]:

@@ -21,7 +21,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 import weakref
@@ -143,11 +142,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         fitted_recipe.require("new_data", "check", "cannot check new raw data")(self.manifest, True, products is not None)
         given = {"source": (rows, fitted_recipe.get("new_data", "ROWS") or "reviews")}
         given |= {} if products is None else {"metadata": (products, "products")}
-        try:
-            scratch_folder = tempfile.TemporaryDirectory(prefix="ensemble-")
-        except OSError as error:  # such as one that was deleted since this process has started
-            raise Failure(f"no temporary files can be written ({error}): create their folder again") from None
-        with scratch_folder as name:
+        with frames.scratch_folder() as name:
             scratch = Path(name)
             data = str(scratch / "prepared")
             files_of = {key: frames.as_files(table, scratch / f"{kind}.parquet") for key, (table, kind) in given.items()}

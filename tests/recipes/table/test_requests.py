@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from launcher import TIMEOUT_S
 from pydantic import ValidationError
 
-from ensemble.errors import UserError
+from ensemble.errors import Failure, UserError
 from ensemble.pipeline import plan
 from ensemble.predictor import fitting
 from ensemble.predictor.loaded import Predictor
@@ -312,6 +312,13 @@ def test_a_fit_that_is_interrupted_saves_its_state_first(tmp_path: Path, monkeyp
         fitting.fit("a.csv", "out", "table", False, {})
     assert Path("saved").exists()
     assert printed.getvalue().endswith("stopped: continue with resume=True\n")
+
+
+def test_a_fit_without_its_folder_of_temporary_files_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook that runs for weeks, whose folder in /tmp was deleted, would end in a FileNotFoundError of tempfile."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(Failure, match=r"^no temporary files can be written \(.*/gone/.*\): create their folder again$"):
+        Predictor.fit("a.csv", out=tmp_path / "out", target="y")
 
 
 def test_a_fit_whose_exit_code_would_be_lost_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
