@@ -103,9 +103,10 @@ class Tracker:
             self._bar.update()
 
     def message(self, sentence: str) -> None:
-        """Print a line above the progress bar."""
+        """Print a line above the progress bar, if the output is still read: Ctrl-C ends the command of `| tee` first."""
         if self.enabled:
-            self._bar.write(sentence)
+            with suppress(BrokenPipeError):
+                self._bar.write(sentence)
 
     def close(self) -> None:
         if self.enabled:

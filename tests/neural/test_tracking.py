@@ -90,6 +90,21 @@ def test_an_event_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "step 7  the loss is nan: skipped\n"
 
 
+def test_an_output_that_is_not_read_any_more_does_not_end_a_run(tmp_path: Path) -> None:
+    """Ctrl-C ends the command in `| tee log` first: a run that evaluates then would fail, and lose the steps until then."""
+    tracker = "Tracker(Path('.'), True, 4, 0, 0, (), {})"
+    code = f"from pathlib import Path\nfrom ensemble.neural.tracking import Tracker\ntracker = {tracker}\n"
+    code += "for step in range(1, 4):\n    tracker.metrics('val', step, {'accuracy': 0.5})\n"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", code], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, timeout=120
+    )
+    os.close(write)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "val.log").read_text().splitlines()) == 3
+
+
 def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All ranks would write to the same files."""
     with closing(Tracker(tmp_path, False, 30, 0, 0, ("tensorboard",), {})) as tracker:
