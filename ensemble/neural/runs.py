@@ -128,10 +128,11 @@ def open_run(
 def _open(run: Path, description: dict[str, Any], resume: str, override: bool, stack: ExitStack) -> Path | None:
     """The part of `open_run` for the main process: find the checkpoint, check it, and write the files of the folder."""
     resume_from, is_in_place = None, resume in ("", "last", "auto")
+    wait_s = min(folders.LOCK_WAIT_S, description["config"]["timeout_s"] / 2)  # meanwhile the other ranks wait for this one
     # A copy of the checkpoints alone is continued only on request
     started_before = (resume in ("last", "auto") and _is_run(run)) or (resume == "last" and bool(folders.checkpoints(run)))
     if started_before:
-        stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S))
+        stack.enter_context(folders.locked(run, "training in", wait_s))
         checkpoint.clean_up(run)
         resume_from = checkpoint.newest_intact(run, print)
     elif not is_in_place:
@@ -158,7 +159,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool, s
     folders.refuse_inside(run)
     run.resolve().mkdir(parents=True, exist_ok=True)  # it may be a link to a folder that does not exist yet
     if not started_before:
-        stack.enter_context(folders.locked(run, "training in", folders.LOCK_WAIT_S if resume == "auto" else 0.0))
+        stack.enter_context(folders.locked(run, "training in", wait_s if resume == "auto" else 0.0))
         if any(run.glob("[!.]*")):  # only now, since another command may have trained here until it released the lock
             has_checkpoint = bool(folders.checkpoints(run))
             fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"

@@ -14,6 +14,8 @@ import psutil
 import pytest
 import scripts_run
 
+from ensemble import folders
+
 TIMEOUT_S = 180
 
 
@@ -155,6 +157,17 @@ def test_a_micro_batch_that_does_not_divide_is_printed_once(prepared: Path, tmp_
     nearest = "the nearest that does is micro_batch_size=2"
     assert_printed(tmp_path, f"micro_batch_size=3 × 2 ranks does not divide batch_size=16: {nearest}")
     assert not (tmp_path / "run").exists()
+
+
+def test_ranks_wait_for_a_lock_for_less_than_their_time_limit(prepared: Path, tmp_path: Path) -> None:
+    """The other ranks, which wait for rank 0, would end the launch in a traceback of Gloo after timeout_s."""
+    out = tmp_path / "run"
+    out.mkdir()
+    words = [launcher.TRAIN, f"data={prepared}", f"out={out}", "timeout_s=8", "--resume", "auto"]
+    with folders.locked(out, "training in"):
+        code, errors = scripts_run.launched(*launcher.MULTI_CPU, *words, folder=tmp_path)
+    assert code == 1
+    assert f"error: another command is training in {out}: wait until it has ended" in errors, errors
 
 
 def test_damaged_data_end_all_ranks(prepared_copy: Path, tmp_path: Path) -> None:
