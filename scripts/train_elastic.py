@@ -45,18 +45,8 @@ def main() -> None:
     check(settings)
     if options.config_file is None:
         raise UserError("--config_file is missing: give a file of accelerate_configs/, such as multi_cpu.yaml")
-    hardware = configuration.read_accelerate_yaml(options.config_file)
-    for name in ("num_processes", "num_machines"):
-        if not isinstance(hardware.get(name, 1), int):
-            raise UserError(
-                f"{options.config_file}: {name}={hardware[name]!r} is not a whole number: write one without quotes"
-            )
+    hardware = elastic.hardware_of(options.config_file)
     ranks = hardware.get("num_processes", 1) if options.num_processes is None else options.num_processes
-    if hardware.get("num_machines", 1) != 1:
-        raise UserError(
-            f"{options.config_file} is for {hardware['num_machines']} machines: this command supports one; under Slurm, "
-            "slurm/train_multi_node.slurm requeues a job that lost a node"
-        )
     if ranks < 1:
         given = f"{options.config_file}: num_processes=" if options.num_processes is None else "--num_processes "
         raise UserError(f"{given}{ranks} is impossible: it must be at least 1")

@@ -17,8 +17,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from ensemble import errors, folders
+from ensemble import configuration, errors, folders
 from ensemble.errors import UserError
 from ensemble.neural.division import divisors
 from ensemble.neural.settings import TrainConfig
@@ -47,6 +48,19 @@ class Job:
     """The file with the number of available ranks; None: after each loss, one rank fewer is available than ran before it."""
     max_losses: int
     """The largest number of losses without a new checkpoint between them; after one more the job is not started again."""
+
+
+def hardware_of(yaml: Path | str) -> dict[str, Any]:
+    """The content of the accelerate configuration of one machine. Raises `UserError` for one of several machines, on which a
+    launcher would wait for the others, and for a number in quotes."""
+    hardware = configuration.read_accelerate_yaml(yaml)
+    for name in ("num_processes", "num_machines"):
+        if not isinstance(hardware.get(name, 1), int):
+            raise UserError(f"{yaml}: {name}={hardware[name]!r} is not a whole number: write one without quotes")
+    if (machines := hardware.get("num_machines", 1)) != 1:
+        fix = "under Slurm, slurm/train_multi_node.slurm starts several, and requeues a job that lost a node"
+        raise UserError(f"{yaml} is for {machines} machines: this command supports one; {fix}")
+    return hardware
 
 
 def supervise(job: Job, report: Callable[[str], None]) -> int:

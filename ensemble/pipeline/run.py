@@ -28,6 +28,7 @@ from ensemble import configuration, folders, recipe
 from ensemble.commands import imports
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import TooFewRows, UserError, listed
+from ensemble.neural import elastic
 from ensemble.pipeline import fit_folder, network
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.fit_folder import ENSEMBLE, PREDICTIONS, RANKINGS, REPORT
@@ -304,7 +305,7 @@ def _check(config: Any) -> None:
     if (file := config.accelerate_config) != "auto":
         if not Path(file).is_file():
             raise UserError(f"accelerate_config={file} is not a file: name one of Accelerate, or write auto")
-        configuration.read_accelerate_yaml(file)
+        elastic.hardware_of(file)
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:

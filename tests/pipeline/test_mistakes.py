@@ -279,6 +279,8 @@ COMMANDS = {
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
     "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
     "… accelerate_config=empty.yaml": "empty.yaml has no `key: value` lines: give a file of accelerate_configs/",
+    "… accelerate_config=nodes.yaml": "nodes.yaml is for 2 machines: this command supports one; under Slurm, slurm/train",
+    "… accelerate_config=text.yaml": "text.yaml: num_processes='2' is not a whole number: write one without quotes",
     "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision, accuracy",
     "… metric=root_mean_squared_error": "metric=root_mean_squared_error does not fit a binary target: write one of",
     "… task=guess": "the command line: task=guess does not fit: write one of '', binary, multiclass, regression,",
@@ -386,6 +388,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (desk / "words.csv").write_bytes(words)
     (desk / "list.yaml").write_text("- 1\n")
     (desk / "empty.yaml").touch()
+    (desk / "nodes.yaml").write_text("num_machines: 2\nnum_processes: 4\n")
+    (desk / "text.yaml").write_text("num_processes: '2'\n")
     for name, num_users in (("walks.txt", 80), ("few.txt", 60)):
         walks.raw(desk, num_users=num_users).rename(desk / name)
     for name, file, content in (
