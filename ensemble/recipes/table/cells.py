@@ -134,6 +134,8 @@ def _read_native(table: Table, column: str, kind: Kind, config: PrepareConfig) -
 def _texts(pieces: Sequence[pl.Series], kind: Kind) -> pl.Series:
     """The cells as texts without surrounding blanks and invisible characters, (num_rows,); null in files that store `kind`
     as such, see `_native`."""
+    if all(_is_native(piece, kind) for piece in pieces):  # most columns, of which a table may have thousands
+        return pl.Series([None], dtype=pl.String).new_from_index(0, sum(map(len, pieces)))
     texts = pl.concat(as_text(piece.clear(len(piece)) if _is_native(piece, kind) else piece) for piece in pieces)
     texts = texts.str.strip_chars(INVISIBLE).str.strip_chars()
     texts = in_one_notation(texts, pieces) if kind == "text" else texts
