@@ -21,8 +21,7 @@ class Task:
     """The entry `task` of a manifest. All columns are columns of `rows/<split>`."""
 
     kind: str
-    """binary (0 or 1), multiclass (0 to the number of classes − 1), regression (a number) or ranking (0, 1, 2 …, within
-    a group)."""
+    """binary (0 or 1), multiclass (0 to the number of classes − 1), regression (a number) or ranking (0, 1, …, by group)."""
     target: str
     """The column to predict; NaN in a forecast. In a multiclass task it may be a fixed-size list of integers: then each
     element is an example, with a row of its own in prediction files, and the recipe defines its row id and classes."""
@@ -37,6 +36,9 @@ class Task:
     """The column of sample weights; empty for 1 each."""
     classes: tuple[str, ...] = ()
     """The names of the classes of a multiclass task."""
+    is_relative: bool = False
+    """Whether a binary target compares the rows of a group, as "in the top 5 % of its week", so that all groups have about
+    the same share of positives. Then an ensemble gives them the same mean probability."""
 
     @property
     def loss(self) -> str:

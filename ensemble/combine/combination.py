@@ -9,13 +9,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble.combine import scales
-from ensemble.combine.losses import ABSOLUTE_ERROR, clipped_logit, expit, log_softmax, rank_logit, task_loss, within_group
+from ensemble.combine.losses import (
+    ABSOLUTE_ERROR,
+    clipped_logit,
+    expit,
+    levelled,
+    log_softmax,
+    rank_logit,
+    task_loss,
+    within_group,
+)
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, LOGISTIC, Space, equal_weights
-from ensemble.metrics.weighting import weight_of, weighted_median
+from ensemble.metrics.weighting import weight_of, weighted_mean, weighted_median
 
 NEAR = 0.2  # the share of the rows, those next to a median, from which the density at the median is estimated
 CANCELLED = 1e-6  # weights of both signs cancel if their sum is smaller than this share of the sum of their sizes
+MOST_VARIED = 2.0  # relative to the variance of the shares of groups of independent rows
 LARGEST_LOGIT = 30.0  # results are clipped, since a probability of exactly 0 or 1 can have an infinite loss
 
 
@@ -36,14 +46,17 @@ class Combination:
     calibration: Scale
     """Applied to the averaged logits or logs, or to the logit of an averaged probability; the identity for values and
     scores."""
+    share: float = 0.0
+    """The share of positives, to which the mean probability of each group is moved (`losses.levelled`); 0 to move none."""
 
     def __call__(self, inputs: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
         """The combined logits, values or scores (num_rows,) of `inputs`, (num_rows, num_members).
 
         With several classes, logs of probabilities: (num_rows, num_classes) from (num_rows, num_members, num_classes).
-        group : (num_rows,), needed for scores of a ranking, which are only compared within a group.
+        group : (num_rows,), needed for scores of a ranking, which are only compared within a group, and to move groups to
+        `share`.
         """
-        scaled = scaled_to(self.space, self.scales, inputs, group)
+        scaled = scaled_to(self.space, self.scales, inputs, group, self.share)
         # One member after the other: in a matrix product or a sum over an axis, the last bits of a row depend on other rows
         average = np.full(scaled.shape[:-1], self.intercept)
         weights = self.weights
@@ -56,7 +69,8 @@ class Combination:
         if self.space == "log":
             return np.maximum(log_softmax(self.calibration(average)), -LARGEST_LOGIT)
         logit = clipped_logit(average) if self.space == "probability" else average
-        return np.clip(self.calibration(logit), -LARGEST_LOGIT, LARGEST_LOGIT)
+        calibrated = np.clip(self.calibration(logit), -LARGEST_LOGIT, LARGEST_LOGIT)
+        return levelled(calibrated, group, self.share)
 
     def subset(self, positions: Sequence[int]) -> "Combination":
         """The combination of the members at these positions. Their weights are rescaled to the sum of all weights.
@@ -79,9 +93,15 @@ class Combination:
         return cls(**{**content, **by_member, "calibration": scales.from_dict(content["calibration"])})
 
 
-def scaled_to(space: Space, column_scales: Sequence[Scale], inputs: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """The inputs after each member's scale, converted to the space in which they are averaged; members are the last axis."""
+def scaled_to(
+    space: Space, column_scales: Sequence[Scale], inputs: np.ndarray, group: np.ndarray | None, share: float = 0.0
+) -> np.ndarray:
+    """The inputs after each member's scale, converted to the space in which they are averaged; members are the last axis.
+
+    share : as in `Combination`.
+    """
     columns = [scale(column) for scale, column in zip(column_scales, np.moveaxis(inputs, 1, 0), strict=True)]
+    columns = [levelled(column, group, share) for column in columns]
     if space == "probability":
         columns = [expit(column) for column in columns]
     if space in WITHIN_GROUP:
@@ -106,6 +126,7 @@ class Rows(NamedTuple):
     kind : kind of task. loss : the name of its loss. target, group : (num_rows,). inputs : as for `Combination`. is_score :
     (num_members,), True for members of a binary task whose predictions are scores, of which only the order has a meaning.
     weight : (num_rows,), above 0; their mean is 1 over all of blend, and may differ for a part of it. None for 1 each.
+    is_relative : as in `Task`.
     """
 
     kind: str
@@ -115,24 +136,27 @@ class Rows(NamedTuple):
     is_score: np.ndarray
     group: np.ndarray
     weight: np.ndarray | None = None
+    is_relative: bool = False
 
     def at(self, rows: np.ndarray) -> "Rows":
         """The rows that a mask or an array of row numbers selects."""
         parts = self.target[rows], self.inputs[rows], self.is_score, self.group[rows], weight_of(self.weight, rows)
-        return Rows(self.kind, self.loss, *parts)
+        return Rows(self.kind, self.loss, *parts, self.is_relative)
 
 
 def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence[str]) -> dict[tuple[str, str], Combination]:
     """Fit a combination to the rows for each combiner with each calibrator; the keys are (combiner, calibrator) names.
 
-    With `scales.NONE` the members' probabilities are not calibrated before averaging either. Members with equal predictions
-    share the weight of one member, and constant members get the weight 0, so such members do not change the weights of the
-    others. If no member gets a weight, the weights are equal.
+    With `scales.NONE` the members' probabilities are not calibrated before averaging either, nor are groups moved to their
+    share of positives. Members with equal predictions share the weight of one member, and constant members get the weight
+    0, so such members do not change the weights of the others. If no member gets a weight, the weights are equal.
     """
-    if scales.NONE in calibrators and len(calibrators) > 1:
+    is_calibrated = scales.NONE not in calibrators
+    if not is_calibrated and len(calibrators) > 1:
         others = [name for name in calibrators if name != scales.NONE]
         return {**fit_combinations(rows, combiners, others), **fit_combinations(rows, combiners, [scales.NONE])}
     kind, target, weight = rows.kind, rows.target, rows.weight
+    share = _share_of_groups(rows) if rows.is_relative and is_calibrated else 0.0
     columns, column_of_member = distinct_members(rows.inputs)
     num_equal = np.bincount(column_of_member)
     is_score = np.zeros(columns.shape[1], bool)
@@ -140,7 +164,7 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
     loss = task_loss(rows.loss, target, rows.group, weight)
     scales_by_ranks = {
         ranks: [
-            _scale(kind, target, column, ranks or bool(score), weight, scales.NONE not in calibrators)
+            _scale(rows, column, ranks or bool(score), is_calibrated, share)
             for column, score in zip(np.moveaxis(columns, 1, 0), is_score, strict=True)
         ]
         for ranks in {COMBINERS[kind][name].ranks for name in combiners}
@@ -149,7 +173,7 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
     for combiner_name in combiners:
         combiner = COMBINERS[kind][combiner_name]
         column_scales = scales_by_ranks[combiner.ranks]
-        scaled = scaled_to(combiner.space, column_scales, columns, rows.group)
+        scaled = scaled_to(combiner.space, column_scales, columns, rows.group, share)
         is_varied = (scaled.min(0) < scaled.max(0)).reshape(-1, scaled.shape[-1]).any(0)
         weights = np.zeros(len(is_varied))
         if is_varied.any() and target.min() < target.max():
@@ -160,7 +184,7 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
         intercept = 0.0
         if combiner.space in ("probability", "value"):
             intercept = _intercept(rows, scaled[..., column_of_member] @ weights, weights)
-        elif combiner_name == LOGISTIC and scales.NONE in calibrators:
+        elif combiner_name == LOGISTIC and not is_calibrated:
             intercept = scales.logistic_intercept(target, scaled[..., column_of_member] @ weights, weight)
         combination = Combination(
             scales=tuple(column_scales[column] for column in column_of_member),
@@ -168,12 +192,24 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
             weights=tuple(weights.tolist()),
             intercept=intercept,
             calibration=scales.IDENTITY,
+            share=share,
         )
         for calibrator in calibrators:
             calibrate = CALIBRATORS[kind].get(calibrator)  # None for `scales.NONE`, and for values and scores
-            calibration = calibrate(target, combination(rows.inputs), weight) if calibrate else scales.IDENTITY
+            calibration = calibrate(target, combination(rows.inputs, rows.group), weight) if calibrate else scales.IDENTITY
             combinations[combiner_name, calibrator] = dataclasses.replace(combination, calibration=calibration)
     return combinations
+
+
+def _share_of_groups(rows: Rows) -> float:
+    """The share of positives in each group; 0 if all rows are alike, or if the shares of groups vary by `MOST_VARIED`."""
+    share = float(weighted_mean(rows.target, rows.weight))
+    if not 0 < share < 1:
+        return 0.0
+    _, number, size = np.unique(rows.group, return_inverse=True, return_counts=True)
+    excess = np.bincount(number, rows.target) - size * share
+    variance = (excess**2 / (size * share * (1 - share))).sum() / max(len(size) - 1, 1)
+    return share if variance < MOST_VARIED else 0.0
 
 
 def _intercept(rows: Rows, average: np.ndarray, weights: np.ndarray) -> float:
@@ -234,13 +270,11 @@ def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return inputs[:, np.array(order)[is_new]], column_of_member
 
 
-def _scale(
-    kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool, weight: np.ndarray | None, is_calibrated: bool
-) -> Scale:
-    if by_rank and kind == "binary":
-        return scales.rank_scale(target, column, weight)
-    if kind == "multiclass" and is_calibrated:
-        return scales.class_temperature_scale(target, column, weight)
-    if kind == "binary" and is_calibrated:
-        return scales.platt_scale(target, column, weight)
+def _scale(rows: Rows, column: np.ndarray, by_rank: bool, is_calibrated: bool, share: float) -> Scale:
+    if by_rank and rows.kind == "binary":
+        return scales.rank_scale(rows.target, column, rows.weight)
+    if rows.kind == "multiclass" and is_calibrated:
+        return scales.class_temperature_scale(rows.target, column, rows.weight)
+    if rows.kind == "binary" and is_calibrated:
+        return scales.platt_scale(rows.target, levelled(column, rows.group, share), rows.weight)
     return scales.IDENTITY

@@ -50,7 +50,8 @@ def measure(
     target, inputs, group, cluster = target[counted], inputs[counted], group[counted], cluster[counted]
     every_member = np.arange(len(ensemble.member_names))
     folds = selection.folds_of(group, ensemble.num_folds, is_forward)
-    blend = Rows(ensemble.kind, ensemble.loss, target, inputs, np.array(ensemble.outputs) == "score", group, weight)
+    is_score, is_relative = np.array(ensemble.outputs) == "score", ensemble.combination.share > 0
+    blend = Rows(ensemble.kind, ensemble.loss, target, inputs, is_score, group, weight, is_relative)
 
     def scores(members: np.ndarray) -> dict[str, float]:
         part = blend._replace(inputs=inputs[:, members], is_score=blend.is_score[members])
@@ -157,7 +158,7 @@ def draws_of_clusters(
 def _error_correlation(ensemble: Ensemble, blend: Rows) -> dict[str, dict[str, float | None]]:
     target, weight = blend.target, blend.weight
     space = "logit" if ensemble.combination.space == "probability" else ensemble.combination.space
-    errors = scaled_to(space, ensemble.combination.scales, blend.inputs, blend.group)
+    errors = scaled_to(space, ensemble.combination.scales, blend.inputs, blend.group, ensemble.combination.share)
     if ensemble.kind == "regression":
         errors = errors - target[:, None]
     else:

@@ -8,17 +8,19 @@ The steps, each of which is monotone in every member whose weight is not negativ
 2. The scaled logits (for nnls and ridge, their probabilities) are averaged, with the weights of one of `weights.COMBINERS`.
 3. The average is calibrated again, by one of `scales.CALIBRATORS`.
 
-These are the steps of a binary task. In a multiclass task, logs of the probabilities replace the logits, with a temperature
-for each member. In a regression, values are averaged as they are. In a ranking, scores are standardised within their group,
-or replaced by their ranks in it, so that all groups and members have the same scale; nothing is calibrated.
+These are the steps of a binary task. If its target is relative (`Task.is_relative`), a number is added to the logits of each
+group after steps 1 and 3, so that their mean probability is the share of positives in blend. In a multiclass task, logs of
+the probabilities replace the logits, with a temperature for each member. In a regression, values are averaged as they are.
+In a ranking, scores are standardised within their group, or replaced by their ranks in it, so that all groups and members
+have the same scale; nothing is calibrated.
 
 `combiner=auto` compares all combiners block by block within blend (selection.py). The best one is chosen only if it is
 better than equal weights by more than half a standard error: fitted weights that are hardly better on blend are more often
 worse on test (figures in CONTRIBUTING.md). In a binary task with fewer than 1,000 rows of the rarer class, the choice is
 limited to weights that are ≥ 0 and sum to 1, and isotonic calibration is not used. For out-of-fold predictions with folds of
-whole groups, the choice is limited to such weights too. `calibration=none` leaves out steps 1 and 3. `calibration=auto`
-compares the calibrators in the same way: the default is Platt scaling for a binary task, and a temperature for a multiclass
-one. Of several names, as in `combiner=simplex,ridge`, the first is the default.
+whole groups, the choice is limited to such weights too. `calibration=none` leaves out steps 1 and 3, and changes no group.
+`calibration=auto` compares the calibrators in the same way: the default is Platt scaling for a binary task, and a
+temperature for a multiclass one. Of several names, as in `combiner=simplex,ridge`, the first is the default.
 """
 
 import dataclasses
@@ -165,6 +167,7 @@ def fit_cross_fitted(
     is_forward: bool = True,
     compare: bool = True,
     only_safe: bool = False,
+    is_relative: bool = False,
 ) -> tuple[Ensemble, np.ndarray]:
     """Fit an ensemble as the module's docstring describes, and predict its rows cross-fitted. Nothing is random.
 
@@ -177,7 +180,8 @@ def fit_cross_fitted(
     earlier blocks only, not from all others. compare : whether all methods are scored even if `combiner` or `calibration`
     names one. only_safe : whether `auto` chooses among the combiners `SAFE` only, as is needed for out-of-fold predictions
     if folds consist of whole groups. There the mean prediction of a copy is low if the targets of its fold are high, since
-    it was not fitted on them. With weights below 0, the ensemble would use this leak of the targets.
+    it was not fitted on them. With weights below 0, the ensemble would use this leak of the targets. is_relative : as in
+    `Task`.
 
     The second result contains the prediction of each row by weights and calibration that were fitted on other blocks:
     (num_rows,), or (num_rows, num_classes); NaN for rows without a prediction.
@@ -192,7 +196,8 @@ def fit_cross_fitted(
     assert target.shape == group.shape == inputs.shape[:1]
     num_rows = len(target)
     weight, counted = counted_rows(weight)
-    rows = Rows(kind, loss or kind, target[counted], inputs[counted], np.array(outputs) == "score", group[counted], weight)
+    columns = target[counted], inputs[counted], np.array(outputs) == "score", group[counted]
+    rows = Rows(kind, loss or kind, *columns, weight, is_relative)
     _check_rows(rows)
     is_large = kind != "binary" or min(rows.target.sum(), (1 - rows.target).sum()) >= ISOTONIC_LEAST
     calibrators = _calibrators(kind, rows.target, calibration, is_large)

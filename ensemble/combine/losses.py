@@ -10,6 +10,7 @@ from ensemble.metrics.ranking import Ndcg
 from ensemble.metrics.weighting import weighted_mean
 
 ABSOLUTE_ERROR = "absolute_error"  # equal to `task.ABSOLUTE_ERROR`
+LEVEL_STEPS = 100  # of `levelled`, which needs some 6
 EPSILON = 1e-6  # some float32 probabilities are exactly 0 or 1; clipping keeps their logits finite
 
 
@@ -69,6 +70,35 @@ def within_group(score: np.ndarray, group: np.ndarray) -> np.ndarray:
     # In a group of equal scores, the standard deviation is only the rounding error of their mean
     is_constant = spread <= 1e-12 * np.maximum.reduceat(np.abs(score)[order], starts)
     return centred / np.where(is_constant, np.inf, spread)[number]
+
+
+def levelled(logit: np.ndarray, group: np.ndarray | None, share: float) -> np.ndarray:
+    """Logits, (num_rows,), with a number added in each group, so that the mean probability of its rows is `share`.
+
+    A group stays as it is if less than one of its rows is expected to be positive, or if its logits are all equal. With a
+    share of 0 all groups do.
+    """
+    if not share:
+        return logit
+    assert group is not None, "without groups no group has a share of positives"
+    _, number, size = np.unique(group, return_inverse=True, return_counts=True)
+    ordered = logit[np.lexsort((logit, number))]  # sorted in each group, so that no bit depends on the order of the rows
+    ends = np.cumsum(size)
+    starts, least, most = ends - size, ordered[ends - size], ordered[ends - 1]
+    is_moved = (size * share >= 1) & (least < most)
+    wanted = np.log(share) - np.log1p(-share)
+    lowest, highest, shift = wanted - most, wanted - least, np.zeros(len(size))
+    for _ in range(LEVEL_STEPS):
+        probability = expit(ordered + np.repeat(shift, size))
+        mean = np.add.reduceat(probability, starts) / size
+        if np.abs(mean - share)[is_moved].max(initial=0.0) < 1e-12:
+            break
+        lowest, highest = np.where(mean < share, shift, lowest), np.where(mean < share, highest, shift)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a step that is not finite is not inside
+            slope = np.add.reduceat(probability * (1 - probability), starts) / size / (mean * (1 - mean))
+            step = shift + (wanted - np.log(mean) + np.log1p(-mean)) / slope  # Newton's method for the logit of the mean
+        shift = np.where((lowest < step) & (step < highest), step, (lowest + highest) / 2)
+    return logit + np.where(is_moved, shift, 0.0)[number]
 
 
 def rank_logit(score: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -127,7 +127,7 @@ def _fit(manifest: dict[str, Any], task: Task, read: MemberFiles, **methods: Any
     """Fit weights, calibration and intervals, predict the scored rows, print warnings. methods : as for `combine.fit`."""
     fit_rows, columns, cv = read.rows[read.on], read.of_members(read.on), CrossValidation.from_manifest(manifest)
     is_forward = cv is None or cv.scheme == "forward"
-    methods |= {"kind": task.kind, "loss": task.loss, "outputs": read.outputs()}
+    methods |= {"kind": task.kind, "loss": task.loss, "outputs": read.outputs(), "is_relative": task.is_relative}
     methods |= {"weight": fit_rows.weight, "is_forward": is_forward, "only_safe": cv is not None and cv.scheme == "groups"}
     ensemble, cross_fitted = combine.fit_cross_fitted(fit_rows.target, columns, fit_rows.group, read.member_names, **methods)
     test, candidates = _candidates(task, read, ensemble, cross_fitted, is_forward)

@@ -76,8 +76,7 @@ class Training:
     on_chunk: Callable[[list[Scores]], None] = lambda history: None
     """Called with the scores at the start of each chunk; an exception that it raises ends the training."""
     bins: list[Any] | None = None
-    """A list in which the binned rows are kept for further trainings on the same rows; for copies it has such a list for
-    each. None to bin them each time."""
+    """A list that keeps the binned rows for further trainings on them, for copies one list for each; None to bin again."""
 
     def binned(self, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
         """The binned training and validation rows that `make` returns, or those in `bins`."""

@@ -216,6 +216,14 @@ def test_targets_that_do_not_fit_the_task_are_refused(
             prepared.check("small", folder, manifest)
 
 
+def test_only_a_binary_target_is_relative(tmp_path: Path) -> None:
+    """The author of a recipe would expect levelled groups, and get none."""
+    manifest = write(tmp_path)
+    manifest["task"]["is_relative"] = True
+    with pytest.raises(UserError, match="the regression task has is_relative=True: only a binary target can be relative"):
+        prepared.check("small", tmp_path, manifest)
+
+
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
 def test_invalid_weights_are_refused(weight: float, tmp_path: Path) -> None:
     """A network would learn the opposite from a row with a negative weight, and nothing from any row with NaN."""

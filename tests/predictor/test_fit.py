@@ -86,6 +86,16 @@ def test_what_each_member_adds_is_written(files: Path, prepared: Path, tmp_path:
     assert result["weights"]["clear"]["low"] > result["weights"]["vague"]["high"]
 
 
+def test_the_same_share_of_each_week_is_expected_to_be_hot(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """The probabilities of a week would have the level of members that were trained, and scaled, on other weeks."""
+    fit(files, prepared, tmp_path / "ensemble")
+    test = predictions.read(tmp_path / "ensemble/test.parquet")
+    share = predictions.read(files / "clear.blend.parquet").target.mean()
+    means = [test.prediction[test.group == week].mean() for week in np.unique(test.group)]
+    assert len(means) > 2
+    assert means == pytest.approx([share] * len(means))
+
+
 def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_path: Path) -> None:
     """A model that ranks by margins would be refused, or its margins would be shown as probabilities."""
     for split in SPLITS:

@@ -46,7 +46,7 @@ from ensemble.task import Task
 
 SHARED = ("products", "weeks", "reviews")
 """The folders that all splits and folds share. Rows of a split refer to rows of these folders by index."""
-TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
+TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product", is_relative=True)
 ROWS_PER_BLOCK = 250_000
 TARGETS = {
     "hot": "1 if the row is hot, else 0",
