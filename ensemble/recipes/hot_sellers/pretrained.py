@@ -18,9 +18,9 @@ def load(kind: str, name: str) -> Any:
         raise UserError("a pretrained text encoder needs transformers: pip install 'accelerate-ensemble[text]'") from None
     try:
         loaded = getattr(transformers, kind).from_pretrained(name)
-    except (MemoryError, RuntimeError):  # `errors.run` explains that memory is short
-        raise
     except Exception as error:  # each library has its own classes for a damaged file
+        if isinstance(error, MemoryError | RuntimeError) and "mismatched_sizes" not in str(error):
+            raise  # `errors.run` explains that memory is short
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"the text encoder '{name}' cannot be read as a folder or downloaded ({reason}): give another folder"

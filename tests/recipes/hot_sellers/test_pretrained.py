@@ -242,11 +242,12 @@ def test_an_encoder_that_is_not_there_is_named(
     ("kind", "file", "content"),
     [
         ("AutoModel", "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c\n"),
+        ("AutoModel", "config.json", '{"model_type": "bert", "hidden_size": 12, "num_hidden_layers": 1, "vocab_size": 9}'),
         ("AutoTokenizer", "tokenizer.json", "{}"),
     ],
 )
 def test_a_damaged_file_is_a_user_error(kind: str, file: str, content: str, encoder: Path, tmp_path: Path) -> None:
-    """An encoder that was cloned without Git LFS would end in a traceback of safetensors."""
+    """An encoder that was cloned without Git LFS, or with a configuration of another size, would end in a traceback."""
     copy = Path(shutil.copytree(encoder, tmp_path / "encoder"))
     (copy / file).write_text(content)
     with pytest.raises(UserError, match=rf"the text encoder '{copy}' cannot be read .*: give another folder"):
