@@ -36,7 +36,9 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         )
     num_rows = manifest["splits"]["train"]["rows"]
     has_many_rows = num_rows > MOST_ROWS
-    settings = NETWORK_OF_FEW if num_rows < FEW_ROWS else {}
+    settings: dict[str, Any] = dict(NETWORK_OF_FEW) if num_rows < FEW_ROWS else {}
+    if tokenizer := manifest.get("config", {}).get("tokenizer"):
+        settings["recipe.text_encoder"] = tokenizer
     transformer = PlannedMember(name="transformer", kind="neural", settings=settings, share=4.0, least_seconds=20.0)
     linear = [] if has_many_rows else trees("linear", refit=True)
     boosted = trees("xgboost", "lightgbm", refit=True, num_refits=1 if has_many_rows else NUM_REFITS)

@@ -3,6 +3,7 @@
 import pytest
 
 from ensemble.errors import UserError
+from ensemble.pipeline.plan import words_of
 from ensemble.recipes.hot_sellers.plan import plan
 
 
@@ -31,3 +32,9 @@ def test_a_blend_of_one_week_is_refused_before_the_training() -> None:
         plan({"splits": splits}, 2)
     splits["blend"]["last_week"] = "2021-03-08"
     assert plan({"splits": splits}, 2)
+
+
+def test_the_network_reads_the_texts_with_the_encoder_of_the_tokenizer() -> None:
+    """A fit with panel.tokenizer would train its network in vain, and be without it."""
+    *_, transformer = plan({"splits": {"train": {"rows": 300}}, "config": {"tokenizer": "a b/encoder"}}, 2)
+    assert "recipe.text_encoder=a b/encoder" in words_of(transformer.settings)
