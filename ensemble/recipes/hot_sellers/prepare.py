@@ -18,6 +18,7 @@ is computed.
 
 import dataclasses
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,9 @@ def prepare(config: PrepareConfig, training: dict[str, Any] | None = None) -> di
     of the training data. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
     """
     check(config)
+    if training is None and os.path.isdir(config.panel.tokenizer):  # new data are prepared in other current folders
+        panel = dataclasses.replace(config.panel, tokenizer=os.path.abspath(config.panel.tokenizer))
+        config = dataclasses.replace(config, panel=panel)
     with folders.new_folder(config.out, config.overwrite, folders.PREPARED) as folder:
         spill = folder / "spill"
         census = reviews.Census()

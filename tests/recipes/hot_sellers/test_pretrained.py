@@ -205,6 +205,17 @@ def test_more_tokens_than_the_encoder_has_positions_are_refused(
 
 
 @needs_transformers
+def test_the_whole_path_of_a_folder_is_recorded(
+    encoder: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forecasts in another current folder would not find the tokenizer, and no setting could name it."""
+    monkeypatch.chdir(encoder.parent)
+    panel = PanelConfig(top_fraction=0.1, num_tokens=8, tokenizer=encoder.name)
+    manifest = prepare.prepare(market_config(raw_market, tmp_path / "out", panel))
+    assert manifest["config"]["tokenizer"] == str(encoder)
+
+
+@needs_transformers
 def test_encoder_and_tokenizer_must_be_the_same(data: Path, prepared: Path, encoder: Path, tmp_path: Path) -> None:
     """Ids of one vocabulary would be looked up in another."""
     settings = config(data, encoder, tmp_path).recipe
