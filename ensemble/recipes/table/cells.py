@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from ensemble.data.parquet import ZONE_OF_OFFSETS
-from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT
+from ensemble.data.records import EXCERPT_CHARACTERS
 from ensemble.errors import UserError, shortened, visible
 from ensemble.recipes.table import dates, missing, number_forms, number_units
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY, MOST_SHOWN
@@ -31,8 +31,6 @@ INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff\x1a"
 """Characters without width, such as the marks of the direction of writing that Windows puts before dates, and the mark by
 which DOS ends a file."""
 LEADING_ZERO = r"^[+-]?0\d+$"
-FEW_CODES = 0.05
-"""Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
 NEARLY = 0.1
 """A message is printed for a column of texts if more than this fraction of the cells are numbers, or dates, or if at most
 this fraction are unlike numbers and dates of any form."""
@@ -240,10 +238,13 @@ def _numbers(
 ) -> tuple[Cells | None, pl.Series]:
     """The column as numbers with `unit` (number_units.py), None if more than `allowed` cells are no such numbers; and which
     cells are no numbers, (num_rows,) bool. advice : how to resolve an ambiguous form, for the error."""
-    signed = number_forms.with_signs(cells)
-    is_odd = (signed != cells).fill_null(False)
+    signed = number_forms.respelled(cells)
+    is_grouped = cells.str.contains(number_forms.GROUPED).fill_null(False)
+    is_odd = (signed != cells).fill_null(False) & ~is_grouped
     if is_odd.sum() == cells.count() and not cells.str.contains(r"[−%\p{Sc}]").any():
         signed = cells  # (1) and (2) alone are no negative numbers
+    if is_grouped.sum() == cells.count() and cells.str.replace_all(r"\d", "0").drop_nulls().n_unique() == 1 and not unit:
+        signed = cells  # 640 480 and 800 600 may be pairs
     bare = number_units.remove(signed, unit)
     decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
     forms, values = number_forms.choose(table, column, bare, decimal, number_forms.PLAIN, allowed, advice)
@@ -260,6 +261,9 @@ def _numbers(
     form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
     notes = number_forms.notes(table, column, [number_units.form_of(unit, form) for form in forms])
     notes += number_forms.code_notes(column, cells)
+    if is_grouped.any():
+        first = int(is_grouped.arg_max() or 0)
+        notes += (f"the column '{column}' is read as numbers, so that '{cells[first]}' is {values[first]:.15g}",)
     if is_odd.any():
         notes += (f"the column '{column}' is read as numbers, so that '{cells.filter(is_odd)[0]}' is negative",)
     zeros = bare.filter(bare.str.contains(LEADING_ZERO))
@@ -329,7 +333,7 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         allowed = cells.count() - 1  # at least one cell is a number
         unit, known_form = number_units.split(form)
         number_units.refuse_two_scales(column, cells, unit)
-        signed = number_forms.with_signs(cells)
+        signed = number_forms.respelled(cells)
         cells = number_units.remove(signed, unit)
         if known_form in (number_forms.BOTH, number_forms.WHOLE):
             had = "both" if known_form == number_forms.BOTH else "whole numbers"
@@ -372,7 +376,7 @@ def refuse_two_marks(table: Table, cells_of: dict[str, Cells], advice: str) -> N
         unit, form = number_units.split(cells.form)
         if form == number_forms.PLAIN and unit not in number_units.TIMES:
             are_counted = cells.values.is_not_null() & ~pl.Series(table.are_json).gather(table.file_number)
-            texts = number_forms.with_signs(_texts(table.pieces[column], "number").filter(are_counted))
+            texts = number_forms.respelled(_texts(table.pieces[column], "number").filter(are_counted))
             texts = number_units.remove(texts, unit or number_units.find(texts, 0))
             number_forms.refuse_thousands(column, texts, f"'{with_comma[0]}' has decimal commas: {advice}")
 
@@ -412,20 +416,6 @@ def days(cells: Cells, first: datetime.date = datetime.date(1000, 1, 1), last: d
             return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=(*cells.notes, note))
     notes = dates.year_last_note(cells.column, known) or dates.odd_days_note(cells.column, known)
     return dataclasses.replace(cells, notes=(*cells.notes, *notes))
-
-
-def exact_texts(table: Table, cells: Cells) -> Cells:
-    """Convert numbers back to their texts if they have a unit, or if more than `FEW_CODES` of them are codes: with leading
-    zeros, or with too many digits to be exact as floats. A column that a file stores as floats is unchanged."""
-    pieces = table.pieces[cells.column]
-    if cells.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
-        return cells
-    texts = pl.concat([as_text(piece) for piece in pieces]).str.strip_chars()
-    is_code = texts.str.contains(LEADING_ZERO) | (cells.values.abs() >= MOST_EXACT) & texts.str.contains(r"^[+-]?\d+$")
-    if not number_units.split(cells.form)[0] and not (is_code.sum() or 0) > FEW_CODES * cells.values.count():
-        return cells
-    is_empty = cells.values.is_null().scatter(cells.bad, False)
-    return dataclasses.replace(cells, kind="text", values=texts.set(is_empty, None), bad=cells.bad[:0], notes=())
 
 
 def _zone_notes(column: str, pieces: Sequence[pl.Series]) -> tuple[str, ...]:

@@ -41,10 +41,20 @@ NEGATIVE = (
     rf"|−(\pL{{0,3}}\p{{Sc}}?\s?{_AMOUNT}(?:\s?[^\d\s.,_]\D{{0,19}})?))$"
 )
 """Negative numbers as accounting, Excel, SAP and typesetting write them: (12.5), ($12.5), $(12.5), 12.5- and −12.5 °C."""
+SEPARATOR = "[ \u00a0\u2009\u202f'’]"
+GROUPED = (
+    rf"^[+−-]?(?:\pL{{0,3}}\p{{Sc}}|[A-Z]{{3}}\s|kr\.?)?\s?[1-9]\d{{0,2}}(?:{SEPARATOR}\d{{3}})+(?:[.,]\d+)?"
+    r"(?:\s?[^\d\s.,_]\D{0,19})?$"
+)
+"""Matches numbers whose thousands are separated by blanks or apostrophes: 1 234 567, 1 234,5 € and CHF 1'234.50."""
 
 
-def with_signs(cells: pl.Series) -> pl.Series:
-    """The cells with a minus sign before the negative numbers of `NEGATIVE`."""
+def respelled(cells: pl.Series) -> pl.Series:
+    """The cells with a minus sign before the negative numbers of `NEGATIVE`, and those of `GROUPED` without separators."""
+    joined = cells
+    for _ in range(2):  # a match cannot begin with the last digit of the match before it
+        joined = joined.str.replace_all(rf"(\d){SEPARATOR}(\d{{3}})", "${1}${2}")
+    cells = cells.zip_with(~cells.str.contains(GROUPED).fill_null(False), joined)
     return cells.str.replace(NEGATIVE, "-${1}${2}${3}${4}${5}")
 
 

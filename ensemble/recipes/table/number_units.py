@@ -13,7 +13,7 @@ import polars as pl
 
 from ensemble.errors import UserError
 from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE, sample_of
-from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, WHOLE, with_signs
+from ensemble.recipes.table.number_forms import BOTH, COMMA_GROUPS, DECIMAL_COMMA, PLAIN, WHOLE, respelled
 
 TIME = "13:45, in hours"
 DURATION = "45:30 (minutes and seconds) and 1:23:45, in hours"
@@ -67,7 +67,7 @@ point, POINT (-73.9 40.7), or a lead (D+3)."""
 
 def find(cells: pl.Series, allowed: float) -> str:
     """The unit of all but at most `allowed` of the cells, '' if there is none. Zeros need no unit."""
-    known = with_signs(cells.drop_nulls())
+    known = respelled(cells.drop_nulls())
     sample = sample_of(known)
     if 2 * sample.str.contains(CLOCK).sum() > len(sample):
         is_long, has_three, begins_with_0 = _parts(known)

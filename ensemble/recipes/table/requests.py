@@ -103,7 +103,7 @@ def _in_another_form(
         return next(iter(texts)), MIXED
     if kind == "number" and len(set(texts.values())) > 1 and (form or not all(map(PLAIN_NUMBER.fullmatch, texts.values()))):
         unit, numbers = number_units.split(form)
-        signed = number_forms.with_signs(pl.Series(list(texts.values())))
+        signed = number_forms.respelled(pl.Series(list(texts.values())))
         bare = number_units.remove(signed, unit)
         decimal = "" if unit in number_units.TIMES else config.get("decimal", "")
         is_other = number_forms.read_otherwise(bare, decimal, numbers)
@@ -155,7 +155,7 @@ def _no_numbers(request: Request, name: str, form: str, config: dict[str, Any]) 
     if not texts:  # most columns
         return set()
     unit, numbers = number_units.split(form)
-    bare = number_units.remove(number_forms.with_signs(pl.Series(texts)), unit)
+    bare = number_units.remove(number_forms.respelled(pl.Series(texts)), unit)
     are_read = number_forms.are_readable(bare, "" if unit in number_units.TIMES else decimal, numbers)
     return {text for text, is_read in zip(texts, are_read, strict=True) if not is_read}
 

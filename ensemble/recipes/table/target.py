@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from ensemble.data.prepared import LARGEST_TARGET
+from ensemble.data.records import MOST_EXACT
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, missing, number_units, sources
 from ensemble.recipes.table.dates import LOOKS_LIKE_A_DATE
@@ -16,6 +17,8 @@ from ensemble.task import METRICS
 MAX_WHOLE_CLASSES = 10
 """With more different whole numbers, a target is inferred to be a regression."""
 MAX_CLASSES = 100
+FEW_CODES = 0.05
+"""Numbers such as 05 are no codes if they are at most this fraction of the numbers of a target."""
 MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
 
 
@@ -73,7 +76,7 @@ def codes_as_texts(config: PrepareConfig, table: sources.Table, column: cells.Ce
     most = MAX_WHOLE_CLASSES if column.form and not config.task else MAX_CLASSES
     if cells.has_numeric_target(config) or column.values.drop_nulls().n_unique() > most:
         return column
-    return cells.exact_texts(table, column)
+    return exact_texts(table, column)
 
 
 def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> Target:
@@ -172,3 +175,18 @@ def _are_mostly_numbers(column: cells.Cells) -> bool:
     num_numbers = known.cast(pl.Float64, strict=False).count()
     has_message = len(column.notes) > bool(column.marks)  # beside that about marks of missing values
     return has_message and (2 * num_numbers > len(known) or bool(number_units.find(known, 0)))
+
+
+def exact_texts(table: sources.Table, column: cells.Cells) -> cells.Cells:
+    """Convert numbers back to their texts if they have a unit, or if more than `FEW_CODES` of them are codes: with leading
+    zeros, or with too many digits to be exact as floats. A column that a file stores as floats is unchanged."""
+    pieces = table.pieces[column.column]
+    if column.kind != "number" or any(piece.dtype.is_float() for piece in pieces):
+        return column
+    texts = pl.concat([sources.as_text(piece) for piece in pieces]).str.strip_chars()
+    is_long = (column.values.abs() >= MOST_EXACT) & texts.str.contains(r"^[+-]?\d+$")
+    num_codes = (texts.str.contains(cells.LEADING_ZERO) | is_long).sum() or 0
+    if not number_units.split(column.form)[0] and num_codes <= FEW_CODES * column.values.count():
+        return column
+    is_empty = column.values.is_null().scatter(column.bad, False)
+    return dataclasses.replace(column, kind="text", values=texts.set(is_empty, None), bad=column.bad[:0], notes=())

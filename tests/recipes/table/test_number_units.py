@@ -25,6 +25,40 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
 @pytest.mark.parametrize(
     ("texts", "numbers", "form"),
     [
+        (["243 700 236", "12", "-1 234", "1 243 700 236"], [243700236.0, 12.0, -1234.0, 1243700236.0], ""),
+        (["1 234,5", "−12 345,25", "3,5"], [1234.5, -12345.25, 3.5], "1.234,5"),
+        (["1\u00a0234 km", "12\u202f345.5 km", "3 km"], [1234.0, 12345.5, 3.0], "1234.5 km"),
+        (["CHF 1'234.50", "CHF 1’234’567", "CHF 3"], [1234.5, 1234567.0, 3.0], "CHF 1234.5"),
+        (["1 200,50 EUR", "900 EUR"], [1200.5, 900.0], "1.234,5 EUR"),
+        (["12 500 kr", "14 500 kr"], [12500.0, 14500.0], "1234.5 kr"),
+        (["9 500", "14 500"], [9500.0, 14500.0], ""),
+    ],
+)
+def test_blanks_and_apostrophes_separate_thousands(
+    tmp_path: Path, texts: list[str], numbers: list[float], form: str
+) -> None:
+    """A population or a price, as French, Swiss and Swedish programs write them, would be a category or be left out."""
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert (column.kind, column.values.to_list(), column.form) == ("number", numbers, form)
+    assert column.notes[-1] == f"the column 'x' is read as numbers, so that '{texts[0]}' is {numbers[0]:.15g}"
+    new = cells.read_as(table_of(tmp_path, texts[:1]), "x", "number", form, RULES)
+    assert new.values.to_list() == numbers[:1]
+    like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": form}]}
+    assert requests.problem(requests.Request.model_validate({"rows": [{"x": texts[0]}]}), like) is None
+
+
+@pytest.mark.parametrize(
+    "texts", [["640 480", "800 600"], ["12 345", "1 2345", "3"], ["030 123 456", "040 123 458"], ["1 234", "a"]]
+)
+def test_pairs_and_telephone_numbers_stay_texts(tmp_path: Path, texts: list[str]) -> None:
+    """The width and the height of a screen would be one number."""
+    column = cells.read(table_of(tmp_path, texts), "x", RULES)
+    assert (column.kind, column.values.to_list()) == ("text", texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers", "form"),
+    [
         (["74 bhp", "98.5bhp", ""], [74.0, 98.5, None], "1234.5 bhp"),
         (["17% off", "9% off", "-5 % off"], [17.0, 9.0, -5.0], "1234.5% off"),
         (["$1,200", "-$3.5", "$-4", "0"], [1200.0, -3.5, -4.0, 0.0], "$1,234.5"),
@@ -94,7 +128,7 @@ def test_negative_numbers_may_have_a_unit(texts: list[str], numbers: list[float]
         ["$5M", "3K"],
         ["1 500 g", "2 kg"],
         ["$ -", "$7.50"],
-        ["1 200,50 EUR", "900 EUR"],
+        ["1 20,50 EUR", "900 EUR"],
         ["2007-W05", "2008-W52"],
         ["2007q2", "2008q1"],
         ["1. Mai 2024", "12. März 2024"],

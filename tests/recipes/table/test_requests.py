@@ -85,8 +85,8 @@ def test_a_decimal_point_is_refused_if_the_mark_is_a_comma(unit: str) -> None:
 
 def test_the_texts_of_a_column_are_examined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request with 100,000 durations, or prices such as $1,200, would take minutes."""
-    with_signs, sizes = number_forms.with_signs, []
-    monkeypatch.setattr(number_forms, "with_signs", lambda cells: sizes.append(len(cells)) or with_signs(cells))
+    respelled, sizes = number_forms.respelled, []
+    monkeypatch.setattr(number_forms, "respelled", lambda cells: sizes.append(len(cells)) or respelled(cells))
     like = {"config": {"missing": []}, "features": [{"name": "x", "column": "x", "unit": "", "form": "13:45, in hours"}]}
     rows = [{"x": f"{number // 60}:{number % 60:02}"} for number in range(300)]
     assert requests.problem(request_of(*rows), like) is None
