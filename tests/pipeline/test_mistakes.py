@@ -152,6 +152,10 @@ TABLES: dict[str, tuple[bytes, str]] = {
         csv(row=lambda i: f"{i},1,2,3,yes"),
         "no line of x.csv can be read: the header has 3 names (a, b, y), and line 2 is '0,1,2,3,yes': give each field",
     ),
+    "titles above the names": (
+        b"Sales of 2024\n(in thousands)\n" + csv(),
+        "only 1 of 42 lines of x.csv can be read: the header has 1 name (Sales of 2024), and line 3 is 'a,b,y': give each",
+    ),
     "unclosed quote": (
         csv(row=lambda i: f'{i},"x,{YES[i]}'),
         "no line of x.csv can be read: the header has 3 names (a, b, y), and line 2 is '0,\"x,",

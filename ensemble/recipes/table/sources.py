@@ -204,11 +204,13 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     name, is_delimited = file.path.name, isinstance(file.layout, records.Delimited)
     blocks: list[pl.DataFrame] = []
     first_malformed: records.Record | None = None
+    num_malformed = 0
     for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
         census.read(rows.height + len(malformed))
         examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
         census.drop(MALFORMED, len(malformed), examples)
         first_malformed = first_malformed or next(iter(malformed), None)
+        num_malformed += len(malformed)
         if is_delimited:
             # Files that were joined by `cat` repeat the header, with the byte order mark before it
             are_names = (pl.col(field).str.strip_prefix("\ufeff").str.strip_chars() == fields[field] for field in fields)
@@ -233,6 +235,7 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
     # Comments without a delimiter are rows of one field
     is_comment = re.match(COMMENT, next(iter(fields.values()))) is not None
     has_rows = not rows.is_empty() and not (is_comment and rows.select(pl.first().str.starts_with("#").all()).item())
+    has_rows &= len(fields) > 1 or num_malformed < rows.height  # else the header is a title, and the rows further titles
     if isinstance(file.layout, records.Delimited) and first_malformed and not (has_rows or has_other_encoding):
         text = first_malformed.octets.decode(errors="replace")
         num_fields = len(next(csv.reader(text.splitlines(), delimiter=file.layout.delimiter), []))
@@ -240,9 +243,10 @@ def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.D
         advice = NO_BLANKS if re.search(rf'{re.escape(file.layout.delimiter)} +"', text) else advice
         advice = NO_COMMENTS if is_comment else advice
         names = f"{'names' if len(fields) > 1 else 'name'} ({listed(fields.values())})"
+        how_many = f"only {rows.height} of {rows.height + num_malformed:,} lines" if rows.height else "no line"
         raise UserError(
-            f"no line of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} is "
-            f"'{excerpt}': {advice}"
+            f"{how_many} of {file.path} can be read: the header has {len(fields)} {names}, and line {first_malformed.line} "
+            f"is '{excerpt}': {advice}"
         )
     return rows
 
