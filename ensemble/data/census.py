@@ -119,6 +119,8 @@ class Census:
             )
         elif any("\ufffd" in example.excerpt for example in self.examples.get(MALFORMED, ())):
             advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"
+        elif any(re.match(r'[^{].*\\"', example.excerpt) for example in self.examples.get(MALFORMED, ())):  # not JSON
+            advice = 'write a quote inside quotes as "", not as \\"'
         elif any(_NO_JSON_NUMBER.search(example.excerpt) for example in self.examples.get(MALFORMED, ())):
             advice = "JSON has no NaN and no Infinity: write null for them"
         raise UserError(

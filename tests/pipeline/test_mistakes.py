@@ -156,6 +156,10 @@ TABLES: dict[str, tuple[bytes, str]] = {
         b"Sales of 2024\n(in thousands)\n" + csv(),
         "only 1 of 42 lines of x.csv can be read: the header has 1 name (Sales of 2024), and line 3 is 'a,b,y': give each",
     ),
+    "escaped quotes": (
+        csv(row=lambda i: f'"14\\" pizza, {i}",1,{YES[i]}' if i % 9 == 0 else f"{i},1,{YES[i]}"),
+        '5 of 40 rows are bad (12.50%, allowed are 1.00%): write a quote inside quotes as "", not as \\"',
+    ),
     "unclosed quote": (
         csv(row=lambda i: f'{i},"x,{YES[i]}'),
         "no line of x.csv can be read: the header has 3 names (a, b, y), and line 2 is '0,\"x,",
