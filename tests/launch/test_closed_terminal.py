@@ -24,11 +24,16 @@ TREES = [sys.executable, str(launcher.ROOT / "scripts/train_trees.py"), "num_rou
 @contextlib.contextmanager
 def in_a_terminal(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A process whose input, output and errors are a terminal that it controls, and the other side of that terminal."""
+
+    def prepare() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it, and a process inherits this
+
     other_side, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (24, 100))  # a terminal without columns shows no progress
     process = subprocess.Popen(
         command, cwd=folder, env=launcher.environment(), stdin=terminal, stdout=terminal, stderr=terminal,
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        start_new_session=True, preexec_fn=prepare,
     )  # fmt: skip
     os.close(terminal)
     os.set_blocking(other_side, False)
