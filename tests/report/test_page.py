@@ -46,6 +46,7 @@ def test_the_page_has_the_scores(run: Path, page: str) -> None:
         "share of 52 weeks’ reviews in the last 4: 1.7 %",  # the reason, in words
         "“not hot” for every row",
         "members added one by one",  # how the combiners were compared
+        "The mean probability of each week is then moved to",
         "1 min 23 s",
         "12,345 weights",
         "best 0.274 at tree 39",
