@@ -124,6 +124,11 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             f"panel.num_tokens={panel.num_tokens} is impossible: it must be at most {tokenizer.model_max_length}, the most "
             f"tokens of a text for '{panel.tokenizer}'"
         )
+    if tokenizer is not None and 0 < panel.num_tokens <= (added := tokenizer.num_special_tokens_to_add()):
+        raise UserError(
+            f"panel.num_tokens={panel.num_tokens} is impossible: it must be 0, for no text, or more than the {added} tokens "
+            f"that '{panel.tokenizer}' adds to each text"
+        )
     writer = _Spill(spill, "reviews", _num_spills(files))
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0

@@ -205,6 +205,17 @@ def test_more_tokens_than_the_encoder_has_positions_are_refused(
 
 
 @needs_transformers
+@pytest.mark.parametrize("num_tokens", [1, 2])
+def test_too_few_tokens_for_a_word_are_refused(
+    num_tokens: int, encoder: Path, raw_market: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The preparation would end in a traceback of NumPy, or the network would read no word of any review."""
+    panel = PanelConfig(num_tokens=num_tokens, tokenizer=str(encoder))
+    with pytest.raises(UserError, match=rf"panel.num_tokens={num_tokens} is impossible: .* more than the 2 tokens that '/"):
+        prepare.prepare(market_config(raw_market, tmp_path / "out", panel))
+
+
+@needs_transformers
 def test_the_whole_path_of_a_folder_is_recorded(
     encoder: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
