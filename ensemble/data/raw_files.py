@@ -60,11 +60,21 @@ def expand_sources(
 
 def _without_empty(source: str, paths: list[Path]) -> list[Path]:
     """The files of a source, without the empty ones, such as `_SUCCESS` of Spark; all of them if all are empty."""
-    empty = [path.name for path in paths if not path.stat().st_size]
-    filled = [path for path in paths if path.stat().st_size]
-    if filled and empty:
-        print(f"warning: empty files that match '{source}' are left out: {listed(empty, 3)}", file=sys.stderr)
-    return filled or paths
+    empty = {path for path in paths if _is_empty(path)} if len(paths) > 1 else set[Path]()
+    if 0 < len(empty) < len(paths):
+        names = listed([path.name for path in paths if path in empty], 3)
+        print(f"warning: empty files that match '{source}' are left out: {names}", file=sys.stderr)
+        return [path for path in paths if path not in empty]
+    return paths
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a file has no bytes, or is Parquet without rows, as Spark writes its first part if this part has none."""
+    import pyarrow.parquet as pq
+
+    with suppress(OSError, ValueError, NotImplementedError), path.open("rb") as file:  # the reader reports the error
+        return not file.peek(4) or (file.peek(4).startswith(b"PAR1") and not pq.read_metadata(file).num_rows)
+    return False
 
 
 def _each_once(files: list[Path], with_copies: bool) -> list[Path]:

@@ -192,10 +192,12 @@ def test_sources_are_files_and_globs(tmp_path):
 
 def test_empty_files_of_a_glob_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The folders that Spark writes, with `_SUCCESS` and parts without rows, would be refused for these."""
-    for name, content in {"_SUCCESS": b"", "part-0": b"", "part-1": b"a\n1\n"}.items():
+    for name, content in {"_SUCCESS": b"", "part-0": b"", "part-1": b"a\n1\n", "part-3": b"PAR1"}.items():
         (tmp_path / name).write_bytes(content)
-    assert expand_sources([f"{tmp_path}/*"], "") == [tmp_path / "part-1"]
-    assert f"warning: empty files that match '{tmp_path}/*' are left out: _SUCCESS, part-0\n" in capsys.readouterr().err
+    pl.DataFrame({"a": []}).write_parquet(tmp_path / "part-2")
+    filled = [tmp_path / "part-1", tmp_path / "part-3"]
+    assert expand_sources([f"{tmp_path}/*"], "") == filled, "a damaged file is not left out"
+    assert f"empty files that match '{tmp_path}/*' are left out: _SUCCESS, part-0, part-2\n" in capsys.readouterr().err
     assert expand_sources([tmp_path / "part-0"], "") == [tmp_path / "part-0"], "a file that is named is not left out"
     assert expand_sources([f"{tmp_path}/part-0*"], "") == [tmp_path / "part-0"], "no other file is left"
 
