@@ -120,14 +120,20 @@ class Table:
 def read(files: Sequence[Path], census: Census, with_copies: bool = False) -> Table:
     """Read all rows of the files. with_copies : whether files may have equal rows without a message.
 
-    Raises `UserError` for a file without rows, and for files with different columns; JSON lines may lack some columns.
+    Files that end after their header are left out with a message, if another file has rows of these columns. Raises
+    `UserError` for another file without rows, and for files with different columns; JSON lines may lack some columns.
     """
     raw_files = [records.look(path) for path in files]
+    ends = {file.path for file in raw_files if not file.head and file.start >= file.path.stat().st_size}
+    columns = {frozenset(file.names) for file in raw_files if file.path not in ends}
+    headers = [file.path.name for file in raw_files if file.path in ends and frozenset(file.names) in columns]
+    raw_files = [file for file in raw_files if file.path not in ends or frozenset(file.names) not in columns]
+    files = [file.path for file in raw_files]
     frames: list[pl.DataFrame] = []
     lines: list[np.ndarray] = []
     nested: dict[str, str] = {}
     floats: dict[str, str] = {}
-    notes: list[str] = []
+    notes = [f"files without rows below their header are left out: {listed(headers, 3)}"] if headers else []
     folder_keys: dict[str, str | None] = {}
     for path, file in zip(files, raw_files, strict=True):
         names = file.names

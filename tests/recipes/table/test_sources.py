@@ -28,6 +28,20 @@ def test_a_header_in_the_middle_is_no_row(tmp_path: Path) -> None:
     assert (census.dropped, census.rows_kept) == ({sources.HEADER: 2}, 3)
 
 
+def test_files_that_end_after_their_header_are_left_out(tmp_path: Path) -> None:
+    """A table of daily files would be refused, or lose all columns, because of a day without rows."""
+    contents = {"a.csv": "x,y\n1,2\n", "b.csv": "x,y\n", "c.csv": "x,y\r\n", "d.csv": "x,y\n\n3,4\n"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content.encode())
+    table = sources.read([tmp_path / name for name in contents], Census())
+    assert table.texts("x", "id").to_list() == ["1", "3"]
+    assert [table.place(row) for row in range(2)] == ["a.csv:2", "d.csv:3"]
+    assert table.notes == ("files without rows below their header are left out: b.csv, c.csv",)
+    (tmp_path / "e.csv").write_text("5,6\n")
+    with pytest.raises(UserError, match=r"e\.csv has no rows below its header"):
+        sources.read([tmp_path / "a.csv", tmp_path / "e.csv"], Census())
+
+
 def test_copies_of_rows_in_another_file_get_a_message(tmp_path: Path) -> None:
     """The same table as CSV and as JSON lines would stand in training and in the scored rows, without a message."""
     rows = [(number, f"t{number}") for number in range(9)]
