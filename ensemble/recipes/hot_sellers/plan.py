@@ -26,8 +26,15 @@ instead of .37 on Gift_Cards_5, .07 instead of .21 on ml-100k, and .29 instead o
 def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The trees and, with at most `MOST_ROWS` rows, the linear model; then the network, which takes most of the time.
 
-    Raises `UserError` if blend has only one week, since the ensemble could not be fitted after all members are trained.
+    Raises `UserError` if blend has only one week, since the ensemble could not be fitted after all members are trained, and
+    for folds, which no member would use.
     """
+    config = manifest.get("config", {})
+    if folds := config.get("folds"):
+        raise UserError(
+            f"panel.folds={folds}: scripts/fit.py trains no bags, so leave it out, or prepare with scripts/prepare_data.py "
+            "and train with scripts/train_trees.py folds=true"
+        )
     blend = manifest["splits"].get(BLEND)
     if blend and blend["first_week"] == blend["last_week"]:
         raise UserError(
@@ -37,7 +44,7 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     num_rows = manifest["splits"]["train"]["rows"]
     has_many_rows = num_rows > MOST_ROWS
     settings: dict[str, Any] = dict(NETWORK_OF_FEW) if num_rows < FEW_ROWS else {}
-    if tokenizer := manifest.get("config", {}).get("tokenizer"):
+    if tokenizer := config.get("tokenizer"):
         settings["recipe.text_encoder"] = tokenizer
     transformer = PlannedMember(name="transformer", kind="neural", settings=settings, share=4.0, least_seconds=20.0)
     linear = [] if has_many_rows else trees("linear", refit=True)

@@ -38,3 +38,11 @@ def test_the_network_reads_the_texts_with_the_encoder_of_the_tokenizer() -> None
     """A fit with panel.tokenizer would train its network in vain, and be without it."""
     *_, transformer = plan({"splits": {"train": {"rows": 300}}, "config": {"tokenizer": "a b/encoder"}}, 2)
     assert "recipe.text_encoder=a b/encoder" in words_of(transformer.settings)
+
+
+def test_folds_that_no_member_uses_are_refused() -> None:
+    """A fit would prepare folds, and train no bags, without a message."""
+    with pytest.raises(
+        UserError, match=r"^panel\.folds=2: scripts/fit\.py trains no bags, so leave it out, or prepare with"
+    ):
+        plan({"splits": {"train": {"rows": 300}}, "config": {"folds": 2}}, 2)
