@@ -32,12 +32,13 @@ TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z
 DIGITS_OF_A_DAY = "%Y%m%d"
 OFFSET_OF_HOURS = r"(:\d\d(?:\.\d+)?[+-]\d\d)$"
 """The end of a time as PostgreSQL writes it, such as 10:00:00+01."""
+ORDINAL = "(?:st|nd|rd|th)?"
 LOOKS_LIKE_A_DATE = "|".join(
     [
         r"^\d{8}T\d{6}",
         r"^\d{1,4}[-/.]\d{1,2}[-/.]\d",
-        r"^\d{1,2}(?:[- ]\pL{3,9}[- ]\d\d|\pL{3}\d{4})",
-        r"^\pL{3,9} \d{1,2},? \d{4}",
+        rf"^\d{{1,2}}{ORDINAL}(?:[- ](?:of )?\pL{{3,9}}[- ]\d\d|\pL{{3}}\d{{4}})",
+        rf"^\pL{{3,9}}\.? \d{{1,2}}{ORDINAL},? \d{{4}}",
         r"^\d{4}-\d\d$",
         r"^\pL{3,9}[- ]\d{4}$",
     ]
@@ -272,6 +273,8 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
         return
     cells = cells.str.replace(r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", "${1}-${2}-${3}T${4}:${5}:${6}")
     cells = cells.str.replace(r"^(\d{1,2}\pL{3}\d{4}):", "${1} ")  # 31JAN2024:13:45:00 of SAS
+    cells = cells.str.replace(rf"^(\pL{{3,9}})\.? (\d{{1,2}}){ORDINAL}\b", "${1} ${2}")  # Jan. 5th, 2024
+    cells = cells.str.replace(rf"^(\d{{1,2}}){ORDINAL} (?:of )?(\pL{{3,9}})\b", "${1} ${2}")  # 5th of January 2024
     utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
     sample = utc.gather(in_sample)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()

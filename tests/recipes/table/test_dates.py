@@ -47,6 +47,8 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((ISO, ["31-Jan-2024", "01-Feb-2024"]), [JANUARY_31, FEBRUARY_1] * 2),
         ((["31 January 2024", "1 February 2024"], ["Jan 31, 2024"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
         ((["Jan 31 2024", "Feb 01 2024"], ["January 31 2024 00:00"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
+        ((["January 31st, 2024", "February 1st, 2024"], ["Jan. 31, 2024"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
+        ((["31st of January 2024", "1st February 2024"], ["1st Feb 2024 00:00"]), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
         ((["31/01/24", "01/02/2024 00:00"], ["01-Feb-24"]), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
         ((["01/31/24", "2/1/24"], ["1/31/70"]), [JANUARY_31, FEBRUARY_1, datetime.datetime(1970, 1, 31)]),
         ((["2024-02", "2024-03"], ["Feb-2024"]), [FEBRUARY_1, datetime.datetime(2024, 3, 1), FEBRUARY_1]),
@@ -61,7 +63,8 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((["2024-01-31 01:00:00+01", "2024-01-31 19:00:00.00-05"],), [JANUARY_31, FEBRUARY_1]),
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
-         "a few after many", "names of months", "long names of months", "without a comma", "two digits of the year",
+         "a few after many", "names of months", "long names of months", "without a comma", "ordinals", "ordinals first",
+         "two digits of the year",
          "and the month first", "months", "AM and PM", "without marks", "SAS and Stata", "an offset without seconds",
          "a few of another order after many", "a time after many", "with and without an offset", "BigQuery", "PostgreSQL"],
 )  # fmt: skip

@@ -135,7 +135,7 @@ def test_negative_numbers_may_have_a_unit(texts: list[str], numbers: list[float]
         ["85 m2", "120 m2"],
         ["45.3° N", "12° S"],
         ["0.12D+01", "-0.5D-02"],
-        ["Jan. 5, 2024", "Feb. 17th, 2024"],
+        ["Fri Jan. 5, 2024", "Sat Feb. 17th, 2024"],
         ["1939, May", "1986, October"],
         ["POINT (-73.88 40.66)", "POINT (-73.76 40.7)"],
         ["R+15.2", "D +3"],
