@@ -22,7 +22,7 @@ import importlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +69,7 @@ MOST_LEVELS, ROWS_PER_LEVEL = 400, 10
 """A number has `levels` if it has at most this many different values, at least three, each in this many rows on average, and
 if all columns have at most `MOST_CELLS` cells."""
 CELLS_AT_ONCE = 1_000_000
-"""The number of cells whose quantiles are computed at once."""
+"""The number of cells whose quantiles are computed at once, and of those of the columns in a prediction."""
 NEWTON_WEIGHTS = 200
 """Newton's method is faster than L-BFGS up to this number of weights."""
 MOST_STEPS = 200
@@ -338,7 +338,7 @@ def _ridge(columns: np.ndarray, dataset: Dataset, design: Design) -> Fit:
     def gram_matrix() -> np.ndarray:
         return centred.T @ centred
 
-    @functools.cache
+    @functools.lru_cache(maxsize=1)  # the candidates of one follow each other, and each may have as many cells as `columns`
     def decomposition(power: int, column_set: ColumnSet) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         """The scale of each column; eigenvalues and eigenvectors of the Gram matrix of the scaled columns, or of the rows if
         there are fewer rows than columns; and in this case the scaled columns."""
@@ -456,8 +456,8 @@ def feature_names(model: Linear) -> list[str]:
 def predict(model: Linear, features: np.ndarray) -> np.ndarray:
     """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
     # Each row is summed by itself: in a matrix product, the last bits of a row depend on the other rows
-    columns = np.ascontiguousarray(model.design.columns(features))
-    values = np.stack([(columns * weight_D).sum(axis=1) for weight_D in model.weights_TKD[0]], axis=1)
+    blocks, weights = _blocks(model, features), model.weights_TKD[0]
+    values = np.concatenate([np.stack([(block * weight_D).sum(axis=1) for weight_D in weights], axis=1) for block in blocks])
     values += model.intercepts_TK[0]
     return values[:, 0] if model.kind == "regression" else _probabilities(values)
 
@@ -465,12 +465,21 @@ def predict(model: Linear, features: np.ndarray) -> np.ndarray:
 def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
     """The contribution of each feature to the log odds, logits or value, and last the base value, that of a row whose
     columns have their means: (n, F + 1), or (n, K, F + 1) with several classes."""
-    columns, feature_D = model.design.columns(features), model.design.feature_D
-    parts = np.zeros((len(features), len(model.weights_TKD[0]), len(model.features) + 1))
-    for column, feature in enumerate(feature_D):
-        parts[:, :, feature] += columns[:, column, None] * model.weights_TKD[0, :, column]
+    blocks = []
+    for columns in _blocks(model, features):
+        blocks.append(np.zeros((len(columns), len(model.weights_TKD[0]), len(model.features) + 1)))
+        for column, feature in enumerate(model.design.feature_D):
+            blocks[-1][:, :, feature] += columns[:, column, None] * model.weights_TKD[0, :, column]
+    parts = np.concatenate(blocks)
     parts[:, :, -1] = model.intercepts_TK[0]
     return parts if model.kind == "multiclass" else parts[:, 0]
+
+
+def _blocks(model: Linear, features: np.ndarray) -> Iterator[np.ndarray]:
+    """The columns (n, D) of blocks of rows: D may be thousands, and n the permuted rows of all features."""
+    num_rows = max(1, CELLS_AT_ONCE // max(1, len(model.design.mean_D)))
+    for start in range(0, max(len(features), 1), num_rows):
+        yield np.ascontiguousarray(model.design.columns(features[start : start + num_rows]))
 
 
 def importance(model: Linear) -> dict[str, float]:
