@@ -250,7 +250,7 @@ def _check(config: TreesConfig, rank_info: RankInfo) -> None:
         config.search,
         "search.",
         at_least_0="trials seconds seed",
-        lost_after_s=(config.search.lost_after_s > 0, "more than 0"),
+        lost_after_s=(0 < config.search.lost_after_s < math.inf, "more than 0, and finite"),
         task=("/" not in name and not name.startswith("."), "a name without / that does not begin with ."),
     )
     if config.max_seconds:

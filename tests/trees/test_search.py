@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import os
 import shutil
 import signal
@@ -261,8 +262,11 @@ def test_a_search_that_cannot_start_is_refused(prepared: Path, tmp_path: Path, m
     assert not (tmp_path / "folds").exists()
     with pytest.raises(UserError, match="not by 2 ranks"):
         search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))
-    with pytest.raises(UserError, match=r"search\.lost_after_s=0\.0 is impossible"):
-        search.search(settings(prepared, tmp_path / "search", lost_after_s=0.0))
+    for seconds in (0.0, math.inf):
+        with pytest.raises(
+            UserError, match=rf"search\.lost_after_s={seconds} is impossible: it must be more than 0, and fin"
+        ):
+            search.search(settings(prepared, tmp_path / "search", lost_after_s=seconds))
     for name in ("..", ".", "a/b"):  # its folder is deleted when the task ends
         with pytest.raises(UserError, match=r"search.task='?.+'? is impossible: it must be a name without / that does not"):
             search.search(settings(prepared, tmp_path / "search", task=name))
