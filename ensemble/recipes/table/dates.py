@@ -246,7 +246,7 @@ def _best(cells: pl.Series, order: str, has_digits: bool) -> dict[str, pl.Series
 
 
 def _days_of_digits(cells: pl.Series) -> pl.Series:
-    """The dates such as 20240131, null for other texts."""
+    """The dates such as 20240131, null for other texts, also for 2024111, which polars would read."""
     digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
     return digits.set(cells.str.len_chars() != len("20240131"), None)
 
@@ -295,6 +295,8 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
 
 def _parsed(texts: pl.Series, form: str) -> pl.Series:
     """The dates in this form, null for other texts."""
+    if form == DIGITS_OF_A_DAY:
+        return _days_of_digits(texts)
     if form in MONTHS:
         texts, form = texts + " 01", f"{form} %d"
     if "%y" in form:  # polars also reads years of one digit: the version number 12.4.1 is no date

@@ -127,6 +127,13 @@ def test_dates_of_any_form_are_taken() -> None:
     )
 
 
+def test_a_date_of_digits_has_all_eight() -> None:
+    """Beside other dates, 2024111 would count as empty, and its row would get a prediction instead of an error."""
+    feature = {"name": "day", "column": "day", "unit": "days since 1970-01-01", "form": "%Y%m%d"}
+    problem = requests.problem(request_of({"day": 20240131}, {"day": 2024111}), LIKE | {"features": [feature]})
+    assert problem == (["rows", 1, "day"], "2024111 does not fit: the column 'day' holds dates")
+
+
 def test_marks_of_missing_values_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service would refuse an empty cell that a file may have."""
     assert requests.problem(request_of({"day": " NA ", "age": " ? "}), LIKE) is None
