@@ -12,6 +12,7 @@ other columns.
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -278,7 +279,11 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
     utc = cells.str.replace("(Z| UTC)$", "+0000").str.replace(OFFSET_OF_HOURS, "${1}00")
     sample = utc.gather(in_sample)
     day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()
+    characters = set("".join(sample.unique()))
+    has_names = any(character.isalpha() for character in characters - {"T", "Z"})
     for date in (*ISO, *NAMED, *MONTHS, *day_first, *month_first):
+        if set(re.sub("%.", "", date)) - {" "} - characters or ("%b" in date.lower() and not has_names):
+            continue  # each form takes time in each file, and a table may have a thousand
         dates = [date, date.replace("%Y", "%y")] if date in SHORT else [date]
         forms = dates if date in MONTHS else _forms(dates)
         counts = {form: int(_parsed(sample, form).is_not_null().sum()) for form in forms}
