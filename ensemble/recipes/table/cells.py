@@ -243,8 +243,10 @@ def _numbers(
     is_odd = (signed != cells).fill_null(False) & ~is_grouped
     if is_odd.sum() == cells.count() and not cells.str.contains(r"[−%\p{Sc}]").any():
         signed = cells  # (1) and (2) alone are no negative numbers
-    if is_grouped.sum() == cells.count() and cells.str.replace_all(r"\d", "0").drop_nulls().n_unique() == 1 and not unit:
-        signed = cells  # 640 480 and 800 600 may be pairs
+    if is_grouped.any() and not unit:
+        shapes = cells.filter(cells.str.contains(r"\d")).str.replace_all(r"\d", "0").unique()
+        if len(shapes) == 1 and not shapes.str.contains("[.,]").any():
+            signed = cells  # 640 480 and 800 600 may be pairs, 2 345,50 and 9 800,00 not
     bare = number_units.remove(signed, unit)
     decimal = "" if unit in number_units.TIMES else config.decimal  # the hours of times have a decimal point
     forms, values = number_forms.choose(table, column, bare, decimal, number_forms.PLAIN, allowed, advice)

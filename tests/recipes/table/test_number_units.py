@@ -32,6 +32,7 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["1 200,50 EUR", "900 EUR"], [1200.5, 900.0], "1.234,5 EUR"),
         (["12 500 kr", "14 500 kr"], [12500.0, 14500.0], "1234.5 kr"),
         (["9 500", "14 500"], [9500.0, 14500.0], ""),
+        (["2 345,50", "9 800,00"], [2345.5, 9800.0], "1.234,5"),
     ],
 )
 def test_blanks_and_apostrophes_separate_thousands(
@@ -48,7 +49,14 @@ def test_blanks_and_apostrophes_separate_thousands(
 
 
 @pytest.mark.parametrize(
-    "texts", [["640 480", "800 600"], ["12 345", "1 2345", "3"], ["030 123 456", "040 123 458"], ["1 234", "a"]]
+    "texts",
+    [
+        ["640 480", "800 600"],
+        [*["640 480", "800 600"] * 60, "unknown"],
+        ["12 345", "1 2345", "3"],
+        ["030 123 456", "040 123 458"],
+        ["1 234", "a"],
+    ],
 )
 def test_pairs_and_telephone_numbers_stay_texts(tmp_path: Path, texts: list[str]) -> None:
     """The width and the height of a screen would be one number."""
