@@ -43,10 +43,10 @@ NEGATIVE = (
 """Negative numbers as accounting, Excel, SAP and typesetting write them: (12.5), ($12.5), $(12.5), 12.5- and −12.5 °C."""
 SEPARATOR = "[ \u00a0\u2009\u202f'’]"
 GROUPED = (
-    rf"^[+−-]?(?:\pL{{0,3}}\p{{Sc}}|[A-Z]{{3}}\s|kr\.?)?\s?[1-9]\d{{0,2}}(?:{SEPARATOR}\d{{3}})+(?:[.,]\d+)?"
+    rf"^[+−-]?\(?(?:\pL{{0,3}}\p{{Sc}}|[A-Z]{{3}}\s|kr\.?)?\s?[1-9]\d{{0,2}}(?:{SEPARATOR}\d{{3}})+(?:[.,]\d+)?"
     r"(?:\s?[^\d\s.,_]\D{0,19})?$"
 )
-"""Matches numbers whose thousands are separated by blanks or apostrophes: 1 234 567, 1 234,5 € and CHF 1'234.50."""
+"""Matches numbers whose thousands are separated by blanks or apostrophes: 1 234 567, (1 234), 1 234,5 € and CHF 1'234.50."""
 
 
 def respelled(cells: pl.Series) -> pl.Series:

@@ -33,6 +33,7 @@ def table_of(folder: Path, texts: list[str]) -> sources.Table:
         (["12 500 kr", "14 500 kr"], [12500.0, 14500.0], "1234.5 kr"),
         (["9 500", "14 500"], [9500.0, 14500.0], ""),
         (["2 345,50", "9 800,00"], [2345.5, 9800.0], "1.234,5"),
+        (["(1 234)", "5"], [-1234.0, 5.0], ""),
     ],
 )
 def test_blanks_and_apostrophes_separate_thousands(
