@@ -128,6 +128,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     if task.metric not in METRICS[task.kind]:
         known = " or ".join(METRICS[task.kind])
         raise UserError(f"the metric {task.metric} of the task does not fit its kind, {task.kind}: give {known}")
+    if not isinstance(task.is_relative, bool):
+        raise UserError(f"is_relative of the task is {task.is_relative}: give True or False; {GUIDE}")
     if task.is_relative and task.kind != "binary":
         raise UserError(f"the {task.kind} task has is_relative={task.is_relative}: only a binary target can be relative")
     classes = manifest["task"].get("classes") or []

@@ -131,6 +131,11 @@ def test_a_task_with_weights_needs_their_column(tmp_path: Path) -> None:
             },
             r"weight of the task is \['w'\]: give the name of a column of rows/SPLIT",
         ),
+        (
+            "task",
+            {"kind": "binary", "target": "target", "metric": "log_loss", "group": "g", "cluster": "c", "is_relative": "no"},
+            "is_relative of the task is no: give True or False",
+        ),
         ("task", {"kind": "regression"}, "the entry task of the manifest is not a Task .*'target', 'metric'.*: write datac"),
         ("task", "regression", "the entry task of the manifest is not a Task"),
         ("splits", {"train": {"rows": "20"}}, "the entry splits of the manifest is {'train': {'rows': '20'}}: write {name"),
