@@ -79,10 +79,11 @@ class Ensemble:
         """The ensemble's probabilities, values or scores (num_rows,), or probabilities of classes (num_rows, num_classes).
 
         predictions : (num_rows, num_members), or (num_rows, num_members, num_classes). member_names : the members of these
-        columns, in any order. group : (num_rows,), needed for a ranking, whose rows are compared within it. If a member is
-        missing, a warning is printed, and the weights of the others increase in proportion. Raises `UserError` for an
-        unknown member, if no remaining member has weight, if a member with weight is missing and weights are negative, and
-        for NaN and invalid probabilities.
+        columns, in any order. group : (num_rows,), needed for a ranking, whose rows are compared within it, and
+        for a relative target: then give all rows of a group at once, since a part of them is moved to the same share. If a
+        member is missing, a warning is printed, and the weights of the others increase in proportion. Raises `UserError` for
+        an unknown member, if no remaining member has weight, if a member with weight is missing and weights are negative,
+        and for NaN and invalid probabilities.
         """
         for name in member_names:
             if name not in self.member_names:
