@@ -69,8 +69,7 @@ class Combination:
         if self.space == "log":
             return np.maximum(log_softmax(self.calibration(average)), -LARGEST_LOGIT)
         logit = clipped_logit(average) if self.space == "probability" else average
-        calibrated = np.clip(self.calibration(logit), -LARGEST_LOGIT, LARGEST_LOGIT)
-        return levelled(calibrated, group, self.share)
+        return np.clip(levelled(self.calibration(logit), group, self.share), -LARGEST_LOGIT, LARGEST_LOGIT)
 
     def subset(self, positions: Sequence[int]) -> "Combination":
         """The combination of the members at these positions. Their weights are rescaled to the sum of all weights.

@@ -132,6 +132,8 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         raise UserError(f"is_relative of the task is {task.is_relative}: give True or False; {GUIDE}")
     if task.is_relative and task.kind != "binary":
         raise UserError(f"the {task.kind} task has is_relative={task.is_relative}: only a binary target can be relative")
+    if task.is_relative and task.weight:
+        raise UserError(f"the task has is_relative={task.is_relative} and weight={task.weight}: leave one of them out")
     classes = manifest["task"].get("classes") or []
     is_list = isinstance(classes, list | tuple) and all(isinstance(each, str) for each in classes)
     if not is_list or len(set(classes)) < len(classes):

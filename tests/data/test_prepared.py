@@ -227,6 +227,9 @@ def test_only_a_binary_target_is_relative(tmp_path: Path) -> None:
     manifest["task"]["is_relative"] = True
     with pytest.raises(UserError, match="the regression task has is_relative=True: only a binary target can be relative"):
         prepared.check("small", tmp_path, manifest)
+    manifest["task"] |= {"kind": "binary", "metric": "log_loss", "weight": "w"}
+    with pytest.raises(UserError, match="the task has is_relative=True and weight=w: leave one of them out"):
+        prepared.check("small", tmp_path, manifest)
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
