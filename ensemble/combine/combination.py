@@ -168,11 +168,11 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
         ]
         for ranks in {COMBINERS[kind][name].ranks for name in combiners}
     }
+    scaled_once = functools.cache(lambda ranks, space: scaled_to(space, scales_by_ranks[ranks], columns, rows.group, share))
     combinations = {}
     for combiner_name in combiners:
         combiner = COMBINERS[kind][combiner_name]
-        column_scales = scales_by_ranks[combiner.ranks]
-        scaled = scaled_to(combiner.space, column_scales, columns, rows.group, share)
+        column_scales, scaled = scales_by_ranks[combiner.ranks], scaled_once(combiner.ranks, combiner.space)
         is_varied = (scaled.min(0) < scaled.max(0)).reshape(-1, scaled.shape[-1]).any(0)
         weights = np.zeros(len(is_varied))
         if is_varied.any() and target.min() < target.max():
@@ -193,9 +193,10 @@ def fit_combinations(rows: Rows, combiners: Sequence[str], calibrators: Sequence
             calibration=scales.IDENTITY,
             share=share,
         )
-        for calibrator in calibrators:
-            calibrate = CALIBRATORS[kind].get(calibrator)  # None for `scales.NONE`, and for values and scores
-            calibration = calibrate(target, combination(rows.inputs, rows.group), weight) if calibrate else scales.IDENTITY
+        calibrate_by_name = {name: CALIBRATORS[kind].get(name) for name in calibrators}  # None for values and scores
+        average = combination(rows.inputs, rows.group) if any(calibrate_by_name.values()) else None
+        for calibrator, calibrate in calibrate_by_name.items():
+            calibration = calibrate(target, average, weight) if calibrate and average is not None else scales.IDENTITY
             combinations[combiner_name, calibrator] = dataclasses.replace(combination, calibration=calibration)
     return combinations
 

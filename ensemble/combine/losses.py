@@ -82,7 +82,8 @@ def levelled(logit: np.ndarray, group: np.ndarray | None, share: float) -> np.nd
         return logit
     assert group is not None, "without groups no group has a share of positives"
     _, number, size = np.unique(group, return_inverse=True, return_counts=True)
-    ordered = logit[np.lexsort((logit, number))]  # sorted in each group, so that no bit depends on the order of the rows
+    by_logit = np.argsort(logit)  # sorted in each group, so that no bit depends on the order of the rows
+    ordered = logit[by_logit[np.argsort(number[by_logit], kind="stable")]]
     ends = np.cumsum(size)
     starts, least, most = ends - size, ordered[ends - size], ordered[ends - 1]
     is_moved = (size * share >= 1) & (least < most)
