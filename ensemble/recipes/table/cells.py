@@ -263,8 +263,8 @@ def _numbers(
     form = number_units.form_of(unit, number_forms.of_column(table, bare, forms))
     notes = number_forms.notes(table, column, [number_units.form_of(unit, form) for form in forms])
     notes += number_forms.code_notes(column, cells)
-    if is_grouped.any():
-        first = int(is_grouped.arg_max() or 0)
+    if (is_joined := is_grouped & values.is_not_null()).any():
+        first = int(is_joined.arg_max() or 0)
         notes += (f"the column '{column}' is read as numbers, so that '{cells[first]}' is {values[first]:.15g}",)
     if is_odd.any():
         notes += (f"the column '{column}' is read as numbers, so that '{cells.filter(is_odd)[0]}' is negative",)

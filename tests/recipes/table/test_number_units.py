@@ -484,3 +484,11 @@ def test_the_longest_duration_is_not_a_short_one(tmp_path: Path) -> None:
     pl.DataFrame({"x": durations, "y": range(3)}).write_parquet(tmp_path / "a.parquet")
     hours = cells.read(sources.read([tmp_path / "a.parquet"], Census()), "x", RULES).values.to_list()
     assert [abs(hours[0]) > 1e9, abs(hours[1]) > 1e9, hours[2]] == [True, True, 1]
+
+
+def test_the_message_about_separated_thousands_shows_a_number(tmp_path: Path) -> None:
+    """If the first of them marks a missing value, the preparation would end in a traceback."""
+    table = table_of(tmp_path, ["9 999", "12 345", "3"])
+    column = cells.read(table, "x", PrepareConfig(missing=("9999",)))
+    assert column.values.to_list() == [None, 12345.0, 3.0]
+    assert column.notes[-1] == "the column 'x' is read as numbers, so that '12 345' is 12345"
